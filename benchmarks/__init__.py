@@ -1,0 +1,1 @@
+"""Benchmark shapes: `python -m benchmarks NAME ...`, one JSON object per line."""

@@ -1,0 +1,1 @@
+"""Explain, replay, capture and verify, from the log alone."""

@@ -1,0 +1,1 @@
+"""Executes bind and evict requests against the cluster."""

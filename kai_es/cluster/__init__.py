@@ -1,0 +1,1 @@
+"""Adapters of ClusterWatch and ClusterWrites over the kubernetes client."""

@@ -1,0 +1,1 @@
+"""The scheduler's shell: take-over, gate, usage, read-your-writes, publish."""

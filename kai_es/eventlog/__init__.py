@@ -1,0 +1,1 @@
+"""Adapters of EventLog and Leadership: memory, SQLite, Kafka."""

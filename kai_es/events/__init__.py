@@ -1,0 +1,4 @@
+"""Vocabulary of the log: envelope, record types, codec, upcasters.
+
+In and out: bytes and frozen structs. Never: I/O, clocks.
+"""

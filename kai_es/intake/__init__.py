@@ -1,0 +1,1 @@
+"""Informers: watch, dedupe, publish to objects."""

@@ -1,0 +1,263 @@
+"""Cluster objects as kai-es knows them: normalised, frozen, amounts as integers.
+
+These are the payload of snapshot rows. A field is here because `decide`, a projection or a report
+reads it; everything else stays in the raw object of the `objects` topic. Times are milliseconds
+since the epoch, 0 = unset. New fields are optional with a default (architecture §2, envelope).
+
+Reference: pkg/scheduler/api/**, pkg/apis/**; fields per docs of each type.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One toleration; `seconds` is of no account to placement and is not kept."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One taint of a node."""
+
+    key: str
+    value: str = ""
+    effect: str
+
+
+class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a pod asks of GPU devices. Reference: resource_info/gpu_resource_requirment.go.
+
+    count:      devices.
+    portion:    share of each device as written (raw float; sums use two decimals), 1.0 = whole.
+    memory_mib: memory of each device in MiB, 0 = not asked by memory.
+    mig:        profile resource name -> instances.
+    dra:        device class -> devices, from resource claims (resolved in the snapshot).
+    """
+
+    count: int = 0
+    portion: float = 0.0
+    memory_mib: int = 0
+    mig: dict[str, int] = {}
+    dra: dict[str, int] = {}
+
+
+class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a pod decides where it may run; equal for all replicas of a workload.
+
+    requests:      resource -> amount: cpu millicores, memory bytes, gpu in gpu_micro (whole
+                   devices only), pods 1, ephemeral-storage bytes, other names milli-units.
+                   Init containers, sidecars and overhead are counted in.
+    gpu:           the GPU request behind `requests["gpu"]`, fractions and memory included.
+    request_type:  Regular | Fraction | GpuMemory | MigInstance.
+    node_selector: label -> value.
+    affinity:      raw `spec.affinity`, None if unset.
+    topology_spread: raw `spec.topologySpreadConstraints`.
+    host_ports:    (protocol, host IP, port).
+    claims:        names of PersistentVolumeClaims mounted, ephemeral ones as `<pod>-<volume>`.
+    volumes:       other volumes that bear on placement or on the signature, raw.
+    config_maps:   names of config maps the pod cannot start without.
+    resource_claims: (name in the pod, claim name or template name, "claim" | "template").
+    """
+
+    requests: dict[str, int]
+    gpu: GpuRequest = GpuRequest()
+    request_type: str = "Regular"
+    legacy_mig: bool = False
+    node_selector: dict[str, str] = {}
+    affinity: Any = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread: Any = None
+    host_ports: tuple[tuple[str, str, int], ...] = ()
+    claims: tuple[str, ...] = ()
+    volumes: Any = None
+    config_maps: tuple[str, ...] = ()
+    resource_claims: tuple[tuple[str, str, str], ...] = ()
+    scheduler: str = ""
+    priority: int | None = None
+    priority_class: str = ""
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Pod"):
+    """A pod. Everything but `spec` changes during its life.
+
+    node:        spec.nodeName, "" while unbound.
+    group:       name of its pod group (annotation `pod-group-name`), "" = none.
+    group_uid, group_generation: the stamp of the pod group it was grouped under, "" / 0 = none.
+    sub_group:   label `kai.scheduler/subgroup-name`, "" = the pod set `default`.
+    gated:       has scheduling gates.
+    labels:      all labels; pod (anti-)affinity matches on them.
+    gpu_groups:  shared-GPU groups from labels.
+    received:    annotation `received-resource-type`.
+    owner:       (kind, name) of the controlling owner, for reports.
+    closed_request: annotation `kai.scheduler/closed-request`.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    created_ms: int = 0
+    deleted_ms: int = 0
+    started_ms: int = 0
+    phase: str = ""
+    node: str = ""
+    nominated_node: str = ""
+    group: str = ""
+    group_uid: str = ""
+    group_generation: int = 0
+    sub_group: str = ""
+    gated: bool = False
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    gpu_groups: tuple[str, ...] = ()
+    received: str = ""
+    owner: tuple[str, str] = ("", "")
+    closed_request: str = ""
+    spec: PodSpec
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Node"):
+    """A node.
+
+    allocatable, capacity: resource -> amount in the units of `PodSpec.requests`.
+    conditions:  type -> status ("True" | "False" | "Unknown").
+    gpu_memory_mib: per device, floored to a multiple of 100; 100 and `gpu_memory_synced` False
+                 where the label is missing (reference scheduler-core §4.3).
+    gpu_count:   label `nvidia.com/gpu.count`, −1 if absent or no integer.
+    """
+
+    uid: str
+    name: str
+    created_ms: int = 0
+    deleted_ms: int = 0
+    labels: dict[str, str] = {}
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    allocatable: dict[str, int] = {}
+    capacity: dict[str, int] = {}
+    conditions: dict[str, str] = {}
+    gpu_memory_mib: int = 100
+    gpu_memory_synced: bool = False
+    gpu_count: int = -1
+
+
+class TopologyConstraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the members of a (sub-)group must or should be together; "" = level not given."""
+
+    topology: str
+    required: str = ""
+    preferred: str = ""
+
+
+class SubGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One entry of `spec.subGroups`; None = unset."""
+
+    name: str
+    parent: str | None = None
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    topology: TopologyConstraint | None = None
+
+
+class SchedulingCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the back-off rule reads of `status.schedulingConditions`."""
+
+    node_pool: str = ""
+    transition_id: str = ""
+
+
+class PodGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="PodGroup"):
+    """A gang. None = field unset in the object.
+
+    stale_since_ms, last_start_ms, last_eviction_ms: annotations, read only for groups that no
+    cycle of ours has marked yet (architecture §4, marks).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    generation: int = 0
+    created_ms: int = 0
+    deleted_ms: int = 0
+    labels: dict[str, str] = {}
+    queue: str = ""
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    priority_class: str = ""
+    preemptibility: str = ""
+    preemption_delay_ms: int = 0
+    staleness_grace_ms: int | None = None
+    mark_unschedulable: bool = True
+    scheduling_backoff: int | None = None
+    topology: TopologyConstraint | None = None
+    sub_groups: tuple[SubGroup, ...] = ()
+    scheduling_conditions: tuple[SchedulingCondition, ...] = ()
+    stale_since_ms: int = 0
+    last_start_ms: int = 0
+    last_eviction_ms: int = 0
+    owner: tuple[str, str] = ("", "")
+
+
+class QueueShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Quota, limit and weight of one resource as written; −1 = unlimited.
+
+    Units of the object: GPU devices, millicores, megabytes (10^6 bytes).
+    """
+
+    quota: float = 0.0
+    limit: float = 0.0
+    weight: float = 0.0
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Queue"):
+    """A node of the queue tree. Its identity in every reference to it is its name."""
+
+    uid: str
+    name: str
+    created_ms: int = 0
+    deleted_ms: int = 0
+    labels: dict[str, str] = {}
+    display_name: str = ""
+    parent: str = ""
+    priority: int = 100
+    gpu: QueueShare = QueueShare()
+    cpu: QueueShare = QueueShare()
+    memory: QueueShare = QueueShare()
+    preempt_min_runtime_ms: int | None = None
+    reclaim_min_runtime_ms: int | None = None
+
+
+class PriorityClass(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="PriorityClass"
+):
+    """A named priority."""
+
+    uid: str
+    name: str
+    value: int
+    global_default: bool = False
+    deleted_ms: int = 0
+
+
+class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="ShardConfig"):
+    """Configuration of one scheduler shard with every default resolved.
+
+    `settings` is the canonical JSON object of `scheduler.config.ShardConfig`; the core parses it.
+    """
+
+    uid: str
+    name: str
+    settings: dict[str, Any]
+    deleted_ms: int = 0
+
+
+ClusterObject: TypeAlias = Pod | Node | PodGroup | Queue | PriorityClass | ShardConfig
+
+
+def kind_of(obj: ClusterObject) -> str:
+    """The Kubernetes kind of an object, which is also its tag in a row."""
+    return str(type(obj).__struct_config__.tag)

@@ -1,0 +1,84 @@
+"""Kubernetes quantities as integers.
+
+Amounts enter kai-es here and nowhere else. Every function names its unit and its rounding: what a
+node offers is rounded down, what a pod asks for is rounded up.
+"""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+from kai_es.kube.errors import InvalidObjectError
+
+_SUFFIX: Final = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "k": Fraction(1000),
+    "M": Fraction(10**6),
+    "G": Fraction(10**9),
+    "T": Fraction(10**12),
+    "P": Fraction(10**15),
+    "E": Fraction(10**18),
+    "Ki": Fraction(2**10),
+    "Mi": Fraction(2**20),
+    "Gi": Fraction(2**30),
+    "Ti": Fraction(2**40),
+    "Pi": Fraction(2**50),
+    "Ei": Fraction(2**60),
+}
+_QUANTITY: Final = re.compile(
+    r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)"
+)
+_MAX_LEN: Final = 64  # a longer text is no quantity anybody means; bounds the work of exponents
+AMOUNT_MAX: Final = 2**61 - 1  # the next value means "unlimited"
+
+
+def parse_quantity(value: object, *, what: str, field: str) -> Fraction:
+    """The exact value of a quantity as Kubernetes writes it (`"500m"`, `"8Gi"`, `2`, `"1e3"`).
+
+    Raises:
+        InvalidObjectError: not a quantity.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InvalidObjectError(what, f"{field} is {value!r}, want a quantity such as 500m or 8Gi")
+    text = str(value)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LEN else None
+    if match is None:
+        raise InvalidObjectError(what, f"{field} is {text!r}, want a quantity such as 500m or 8Gi")
+    sign, digits, exponent, suffix = match.groups()
+    number = Fraction(digits) if digits != "." else Fraction(0)
+    if exponent:
+        number *= Fraction(10) ** int(exponent[1:])
+    else:
+        number *= _SUFFIX[suffix or ""]
+    return -number if sign == "-" else number
+
+
+def request_ceil(value: object, *, scale: int, what: str, field: str) -> int:
+    """A requested amount times `scale`, rounded up.
+
+    Raises:
+        InvalidObjectError: not a quantity, negative, or too large to be added up.
+    """
+    exact = parse_quantity(value, what=what, field=field) * scale
+    return _bounded(-((-exact.numerator) // exact.denominator), value, what=what, field=field)
+
+
+def capacity_floor(value: object, *, scale: int, what: str, field: str) -> int:
+    """An offered amount times `scale`, rounded down.
+
+    Raises:
+        InvalidObjectError: not a quantity, negative, or too large to be added up.
+    """
+    exact = parse_quantity(value, what=what, field=field) * scale
+    return _bounded(exact.numerator // exact.denominator, value, what=what, field=field)
+
+
+def _bounded(amount: int, value: object, *, what: str, field: str) -> int:
+    if amount < 0:
+        raise InvalidObjectError(what, f"{field} is {value!r}, want an amount of 0 or more")
+    if amount > AMOUNT_MAX:
+        raise InvalidObjectError(what, f"{field} is {value!r}, want less than 2^61 base units")
+    return amount

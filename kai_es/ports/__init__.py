@@ -1,0 +1,1 @@
+"""Protocols between services and adapters, with the errors adapters raise."""

@@ -1,0 +1,117 @@
+"""The durable log (architecture §2, §7) and who may write to it."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple, NewType, Protocol
+
+from kai_es.events.envelope import Envelope
+
+Position = NewType("Position", int)
+
+
+class Epoch(NamedTuple):
+    """A right to append as `producer_id`, until the next `take_over` of that id."""
+
+    producer_id: str
+    number: int
+
+
+class Out(NamedTuple):
+    """A record to append. `partition` None = by key; `envelope` None = tombstone of `key`."""
+
+    topic: str
+    key: str
+    partition: int | None
+    envelope: Envelope | None
+
+
+class Entry(NamedTuple):
+    """A stored record. `value` None = tombstone; `events.codec.decode` opens it."""
+
+    position: Position
+    key: str
+    value: bytes | None
+
+
+class EventLog(Protocol):
+    """An ordered, durable, partitioned log.
+
+    * `append` is all or nothing over topics and partitions, and returns only when the batch is
+      durable. Positions come back in the order of the batch.
+    * Positions are opaque and grow within a partition; gaps are normal.
+    * `read` never yields a record of an aborted or unfinished append, and yields in order.
+    * After `take_over`, `append` with an older epoch of that producer raises FencedError, and so
+      does an append whose outcome is unknown: the holder ends its process.
+    * `append_one` is idempotent against the client's own retries and non-transactional; after an
+      unknown outcome (UnavailableError) the record may or may not be there, at most twice.
+    * Topic names are those of architecture §2 without the prefix, which the adapter adds.
+
+    Raises (everywhere): UnavailableError, FencedError, CorruptLogError.
+    """
+
+    async def take_over(self, producer_id: str) -> Epoch:
+        """Fence every older writer of `producer_id`; nothing of theirs commits from here on."""
+        ...
+
+    async def append(self, epoch: Epoch, batch: Sequence[Out]) -> Sequence[Position]:
+        """Append all of `batch` in one transaction."""
+        ...
+
+    async def append_one(self, topic: str, key: str, envelope: Envelope) -> Position:
+        """Append one record to partition 0 of a topic without a transaction."""
+        ...
+
+    def read(
+        self, topic: str, partition: int, start: Position, *, follow: bool
+    ) -> AsyncIterator[Sequence[Entry]]:
+        """Entries from `start` on, in order, in non-empty chunks; ends at the end without follow.
+
+        With `follow`, waits for new entries and never ends by itself; an empty chunk is yielded
+        at least every 100 ms while there is nothing, so that the caller can look at its clock.
+        """
+        ...
+
+    async def begin(self, topic: str) -> Mapping[int, Position]:
+        """First position kept, per partition."""
+        ...
+
+    async def end(self, topic: str) -> Mapping[int, Position]:
+        """Position after the last committed record, per partition.
+
+        A reader that stepped over everything below it (markers included) is caught up.
+        """
+        ...
+
+    async def trim(self, topic: str, partition: int, before: Position) -> None:
+        """Delete entries below `before`."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; unfinished appends are aborted."""
+        ...
+
+
+class Lease(Protocol):
+    """A held role. `age_s` is measured on the monotonic clock."""
+
+    def age_s(self) -> float:
+        """Seconds since the last successful renewal; > 10 s means: stop at once."""
+        ...
+
+    async def lost(self) -> None:
+        """Returns when the role is no longer held."""
+        ...
+
+    async def release(self) -> None:
+        """Give the role up, so that a standby need not wait for the session to end."""
+        ...
+
+
+class Leadership(Protocol):
+    """Who may act in a role (`informer`, `snapshot`, `scheduler-<shard>`).
+
+    One holder at a time is the aim; fencing in `EventLog` is what makes two harmless.
+    """
+
+    async def acquire(self, role: str, holder: str) -> Lease:
+        """Wait until this holder leads."""
+        ...

@@ -1,0 +1,1 @@
+"""Columns to a CycleDecision. Pure: no clock, no chance, no I/O."""

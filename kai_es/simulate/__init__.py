@@ -1,0 +1,1 @@
+"""Simulated API server and kubelet, workload generator, trace importer."""

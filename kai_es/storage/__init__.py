@@ -1,0 +1,1 @@
+"""Adapters of the Postgres side (SQLAlchemy Core)."""

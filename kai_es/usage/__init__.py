@@ -1,0 +1,1 @@
+"""Reports, decay queries, statements."""

@@ -1,0 +1,1 @@
+"""Pure folds: object to rows; batch to usage, history and checkpoints."""

@@ -1,0 +1,1 @@
+"""Stream processes: wiring of topics, projectors and sinks."""

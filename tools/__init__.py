@@ -1,0 +1,1 @@
+"""How the tests get Kafka, PostgreSQL and a kube-apiserver."""
