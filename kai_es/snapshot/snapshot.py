@@ -1,0 +1,322 @@
+"""The live rows of one snapshot, indexed by identity and by what they name.
+
+`kai_es.snapshot.world` ranks what the log says and calls the mutators here; a conformance runner
+calls them directly. Rows name their referents and are never dropped because the other is missing:
+a pod may come before its group, its node or its queue. What a cycle reads are the columns of one
+shard (`kai_es.snapshot.columns`), which follow the rows by their marks of change.
+"""
+
+from collections.abc import Hashable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue, ShardConfig
+from kai_es.snapshot.effective import GroupState, TaskState
+from kai_es.snapshot.status import TaskStatus
+
+GroupKey = tuple[str, str]
+"""Namespace and name of a pod group, as pods refer to it."""
+
+
+class PodRow:
+    """One pod: its object, version, effective state and place in the pod columns."""
+
+    __slots__ = ("pod", "row", "rv", "state")
+
+    def __init__(self, pod: Pod, *, rv: int, state: TaskState, row: int) -> None:
+        self.pod = pod
+        self.rv = rv
+        self.state = state
+        self.row = row
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One node; `closed` says why nothing may be placed on it (`unaccounted-pod`)."""
+
+    node: Node
+    rv: int
+    closed: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What pods refer to it by."""
+        return self.node.name
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod group."""
+
+    group: PodGroup
+    rv: int
+    state: GroupState
+
+    @property
+    def name(self) -> GroupKey:
+        """What pods refer to it by."""
+        return (self.group.namespace, self.group.name)
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue."""
+
+    queue: Queue
+    rv: int
+
+    @property
+    def name(self) -> str:
+        """What pod groups and child queues refer to it by."""
+        return self.queue.name
+
+
+class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One priority class."""
+
+    priority_class: PriorityClass
+    rv: int
+
+    @property
+    def name(self) -> str:
+        """What pod groups refer to it by."""
+        return self.priority_class.name
+
+
+class _Named(Protocol):
+    @property
+    def rv(self) -> int: ...
+
+    @property
+    def name(self) -> Hashable: ...
+
+
+RowT = TypeVar("RowT", bound=_Named)
+
+
+class Table(Generic[RowT]):
+    """Rows by uid, and which of them a name means: the live uid with the highest rv.
+
+    Two live uids of one name occur while the delete of the older one is still on its way. At equal
+    rv (they cannot be compared then) the greater uid wins, so that arrival order does not matter.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[str, RowT] = {}
+        self._uids: dict[Hashable, tuple[str, ...]] = {}
+
+    def put(self, uid: str, row: RowT) -> RowT | None:
+        """Store a row; returns the one it replaces."""
+        old = self.rows.get(uid)
+        if old is not None and old.name != row.name:
+            self._unlink(uid, old.name)
+        self.rows[uid] = row
+        uids = self._uids.get(row.name, ())
+        if uid not in uids:
+            self._uids[row.name] = (*uids, uid)
+        return old
+
+    def pop(self, uid: str) -> RowT | None:
+        """Drop a row; returns it, None if it was not there."""
+        old = self.rows.pop(uid, None)
+        if old is not None:
+            self._unlink(uid, old.name)
+        return old
+
+    def get(self, name: Hashable) -> RowT | None:
+        """The row that a name means."""
+        uids = self._uids.get(name)
+        if uids is None:
+            return None
+        if len(uids) == 1:
+            return self.rows[uids[0]]
+        return self.rows[max(uids, key=lambda uid: (self.rows[uid].rv, uid))]
+
+    def live(self) -> Iterator[RowT]:
+        """The row that each name means, in no particular order."""
+        for name in self._uids:
+            row = self.get(name)
+            assert row is not None
+            yield row
+
+    def _unlink(self, uid: str, name: Hashable) -> None:
+        rest = tuple(other for other in self._uids[name] if other != uid)
+        if rest:
+            self._uids[name] = rest
+        else:
+            del self._uids[name]
+
+
+class Follower(Protocol):
+    """Derived columns that are told what changed; they look at it when they are next read."""
+
+    def node_changed(self, name: str) -> None:
+        """The row that a node name means, or its pods, changed."""
+
+    def group_changed(self, key: GroupKey) -> None:
+        """A pod group, or its pods, changed."""
+
+    def queues_changed(self) -> None:
+        """Some queue or priority class changed: rare, everything derived from them is redone."""
+
+
+class Snapshot:
+    """All live rows at one offset of the topic `snapshot`.
+
+    offset:  the last accepted batch, −1 before the first.
+    time_ms: the log's clock at that batch.
+    """
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.time_ms = 0
+        self.pods: dict[str, PodRow] = {}
+        self.nodes: Table[NodeRow] = Table()
+        self.groups: Table[GroupRow] = Table()
+        self.queues: Table[QueueRow] = Table()
+        self.classes: Table[ClassRow] = Table()
+        self.configs: dict[str, ShardConfig] = {}
+        self.pods_of_group: dict[GroupKey, dict[str, PodRow]] = {}
+        self.pods_of_node: dict[str, dict[str, PodRow]] = {}
+        self.pod_rows: list[PodRow | None] = []
+        self._free_rows: list[int] = []
+        self._followers: list[Follower] = []
+
+    def follow(self, follower: Follower) -> None:
+        """Tell this follower of every later change."""
+        self._followers.append(follower)
+
+    # -- mutators
+
+    def set_node(self, node: Node, *, rv: int, closed: tuple[str, ...] = ()) -> None:
+        """Store a node. `closed`: reasons why it takes no pod now."""
+        old = self.nodes.put(node.uid, NodeRow(node=node, rv=rv, closed=closed))
+        if old is not None and old.name != node.name:
+            self._node_changed(old.name)
+        self._node_changed(node.name)
+
+    def remove_node(self, uid: str) -> None:
+        """Drop a node; its pods keep naming it. Unknown uids are of no account."""
+        old = self.nodes.pop(uid)
+        if old is not None:
+            self._node_changed(old.name)
+
+    def set_pod(self, pod: Pod, *, rv: int, task: TaskState) -> None:
+        """Store a pod with where it stands."""
+        old = self.pods.get(pod.uid)
+        if old is None:
+            row = self._take_row()
+        else:
+            row = old.row
+            self._unlink_pod(old)
+        new = PodRow(pod, rv=rv, state=task, row=row)
+        self.pods[pod.uid] = new
+        self.pod_rows[row] = new
+        if pod.group:
+            key = (pod.namespace, pod.group)
+            self.pods_of_group.setdefault(key, {})[pod.uid] = new
+            self._group_changed(key)
+        if task.node:
+            self.pods_of_node.setdefault(task.node, {})[pod.uid] = new
+            self._node_changed(task.node)
+
+    def remove_pod(self, uid: str) -> None:
+        """Drop a pod. Unknown uids are of no account."""
+        old = self.pods.pop(uid, None)
+        if old is not None:
+            self._unlink_pod(old)
+            self.pod_rows[old.row] = None
+            self._free_rows.append(old.row)
+
+    def set_group(self, group: PodGroup, *, rv: int, state: GroupState) -> None:
+        """Store a pod group with its marks."""
+        row = GroupRow(group=group, rv=rv, state=state)
+        old = self.groups.put(group.uid, row)
+        if old is not None and old.name != row.name:
+            self._group_changed(old.name)
+        self._group_changed(row.name)
+
+    def remove_group(self, uid: str) -> None:
+        """Drop a pod group; its pods keep naming it. Unknown uids are of no account."""
+        old = self.groups.pop(uid)
+        if old is not None:
+            self._group_changed(old.name)
+
+    def set_queue(self, queue: Queue, *, rv: int) -> None:
+        """Store a queue."""
+        old = self.queues.put(queue.uid, QueueRow(queue=queue, rv=rv))
+        if old is None or old.queue != queue:
+            self._queues_changed()
+
+    def remove_queue(self, uid: str) -> None:
+        """Drop a queue. Unknown uids are of no account."""
+        if self.queues.pop(uid) is not None:
+            self._queues_changed()
+
+    def set_priority_class(self, pc: PriorityClass, *, rv: int) -> None:
+        """Store a priority class."""
+        old = self.classes.put(pc.uid, ClassRow(priority_class=pc, rv=rv))
+        if old is None or old.priority_class != pc:
+            self._queues_changed()
+
+    def remove_priority_class(self, uid: str) -> None:
+        """Drop a priority class. Unknown uids are of no account."""
+        if self.classes.pop(uid) is not None:
+            self._queues_changed()
+
+    def set_config(self, config: ShardConfig) -> None:
+        """Store the configuration of a shard; it takes effect at the next cycle."""
+        self.configs[config.uid] = config
+
+    def remove_config(self, uid: str) -> None:
+        """Drop a configuration. Unknown uids are of no account."""
+        self.configs.pop(uid, None)
+
+    # -- reading
+
+    def config(self, shard: str) -> ShardConfig | None:
+        """The configuration of a shard by name; of several the one with the greatest uid."""
+        found = [c for c in self.configs.values() if c.name == shard]
+        return max(found, key=lambda c: c.uid) if found else None
+
+    def pods_with(self, statuses: frozenset[TaskStatus]) -> Iterator[PodRow]:
+        """Pods in one of these statuses, in no particular order."""
+        return (row for row in self.pods.values() if row.state.status in statuses)
+
+    # -- private
+
+    def _take_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        self.pod_rows.append(None)
+        return len(self.pod_rows) - 1
+
+    def _unlink_pod(self, old: PodRow) -> None:
+        pod = old.pod
+        if pod.group:
+            key = (pod.namespace, pod.group)
+            _drop(self.pods_of_group, key, pod.uid)
+            self._group_changed(key)
+        if old.state.node:
+            _drop(self.pods_of_node, old.state.node, pod.uid)
+            self._node_changed(old.state.node)
+
+    def _node_changed(self, name: str) -> None:
+        for follower in self._followers:
+            follower.node_changed(name)
+
+    def _group_changed(self, key: GroupKey) -> None:
+        for follower in self._followers:
+            follower.group_changed(key)
+
+    def _queues_changed(self) -> None:
+        for follower in self._followers:
+            follower.queues_changed()
+
+
+KeyT = TypeVar("KeyT")
+
+
+def _drop(index: dict[KeyT, dict[str, PodRow]], key: KeyT, uid: str) -> None:
+    rows = index[key]
+    del rows[uid]
+    if not rows:
+        del index[key]
