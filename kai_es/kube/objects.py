@@ -50,16 +50,19 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of a pod decides where it may run; equal for all replicas of a workload.
 
     requests:      resource -> amount: cpu millicores, memory bytes, gpu in gpu_micro (whole
-                   devices only), pods 1, ephemeral-storage bytes, other names milli-units.
-                   Init containers, sidecars and overhead are counted in.
+                   devices only; absent for Fraction and GpuMemory), pods 1, ephemeral-storage
+                   bytes, MIG profiles in instances, other names milli-units. Init containers,
+                   sidecars and overhead are counted in. Zero amounts are left out.
     gpu:           the GPU request behind `requests["gpu"]`, fractions and memory included.
     request_type:  Regular | Fraction | GpuMemory | MigInstance.
     node_selector: label -> value.
-    affinity:      raw `spec.affinity`, None if unset.
-    topology_spread: raw `spec.topologySpreadConstraints`.
-    host_ports:    (protocol, host IP, port).
+    affinity:      `spec.affinity` in the API's form (`kube.affinity`), None if unset.
+    topology_spread: `spec.topologySpreadConstraints` likewise.
+    host_ports:    (protocol, host IP, port) of containers and sidecars.
+    start_host_ports: those of ordinary init containers; signature only.
     claims:        names of PersistentVolumeClaims mounted, ephemeral ones as `<pod>-<volume>`.
-    volumes:       other volumes that bear on placement or on the signature, raw.
+    volumes:       other volumes, which bear on the signature only, as JSON without their names (no
+                   config maps, secrets, API tokens).
     config_maps:   names of config maps the pod cannot start without.
     resource_claims: (name in the pod, claim name or template name, "claim" | "template").
     """
@@ -73,8 +76,9 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tolerations: tuple[Toleration, ...] = ()
     topology_spread: Any = None
     host_ports: tuple[tuple[str, str, int], ...] = ()
+    start_host_ports: tuple[tuple[str, str, int], ...] = ()
     claims: tuple[str, ...] = ()
-    volumes: Any = None
+    volumes: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
     resource_claims: tuple[tuple[str, str, str], ...] = ()
     scheduler: str = ""
@@ -91,6 +95,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     sub_group:   label `kai.scheduler/subgroup-name`, "" = the pod set `default`.
     gated:       has scheduling gates.
     labels:      all labels; pod (anti-)affinity matches on them.
+    annotations: those of `parse_pod.KEPT_ANNOTATIONS`; other annotations that are read have fields.
     gpu_groups:  shared-GPU groups from labels.
     received:    annotation `received-resource-type`.
     owner:       (kind, name) of the controlling owner, for reports.

@@ -6,6 +6,7 @@ node offers is rounded down, what a pod asks for is rounded up.
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 from kai_es.kube.errors import InvalidObjectError
@@ -32,6 +33,7 @@ _QUANTITY: Final = re.compile(
     r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)"
 )
 _MAX_LEN: Final = 64  # a longer text is no quantity anybody means; bounds the work of exponents
+_CACHED: Final = 32_768  # distinct texts of a large cluster; an entry is some 200 bytes
 AMOUNT_MAX: Final = 2**61 - 1  # the next value means "unlimited"
 
 
@@ -41,19 +43,12 @@ def parse_quantity(value: object, *, what: str, field: str) -> Fraction:
     Raises:
         InvalidObjectError: not a quantity.
     """
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    number = None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        number = _exact(value if isinstance(value, str) else _number_text(value))
+    if number is None:
         raise InvalidObjectError(what, f"{field} is {value!r}, want a quantity such as 500m or 8Gi")
-    text = str(value)
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LEN else None
-    if match is None:
-        raise InvalidObjectError(what, f"{field} is {text!r}, want a quantity such as 500m or 8Gi")
-    sign, digits, exponent, suffix = match.groups()
-    number = Fraction(digits) if digits != "." else Fraction(0)
-    if exponent:
-        number *= Fraction(10) ** int(exponent[1:])
-    else:
-        number *= _SUFFIX[suffix or ""]
-    return -number if sign == "-" else number
+    return number
 
 
 def request_ceil(value: object, *, scale: int, what: str, field: str) -> int:
@@ -62,8 +57,11 @@ def request_ceil(value: object, *, scale: int, what: str, field: str) -> int:
     Raises:
         InvalidObjectError: not a quantity, negative, or too large to be added up.
     """
-    exact = parse_quantity(value, what=what, field=field) * scale
-    return _bounded(-((-exact.numerator) // exact.denominator), value, what=what, field=field)
+    amount = _cached_ceil(value, scale) if type(value) is str else None
+    if amount is None:
+        exact = parse_quantity(value, what=what, field=field) * scale
+        amount = -((-exact.numerator) // exact.denominator)
+    return _bounded(amount, value, what=what, field=field)
 
 
 def capacity_floor(value: object, *, scale: int, what: str, field: str) -> int:
@@ -72,8 +70,43 @@ def capacity_floor(value: object, *, scale: int, what: str, field: str) -> int:
     Raises:
         InvalidObjectError: not a quantity, negative, or too large to be added up.
     """
-    exact = parse_quantity(value, what=what, field=field) * scale
-    return _bounded(exact.numerator // exact.denominator, value, what=what, field=field)
+    amount = _cached_floor(value, scale) if type(value) is str else None
+    if amount is None:
+        exact = parse_quantity(value, what=what, field=field) * scale
+        amount = exact.numerator // exact.denominator
+    return _bounded(amount, value, what=what, field=field)
+
+
+@lru_cache(maxsize=_CACHED)
+def _cached_ceil(text: str, scale: int) -> int | None:
+    exact = _exact(text)
+    return None if exact is None else -((-exact.numerator * scale) // exact.denominator)
+
+
+@lru_cache(maxsize=_CACHED)
+def _cached_floor(text: str, scale: int) -> int | None:
+    exact = _exact(text)
+    return None if exact is None else exact.numerator * scale // exact.denominator
+
+
+def _number_text(value: float) -> str:
+    """A JSON number as text; an integer of absurd length (Python refuses to print it) as none."""
+    if isinstance(value, int) and value.bit_length() > _MAX_LEN * 4:
+        return ""
+    return str(value)
+
+
+def _exact(text: str) -> Fraction | None:
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LEN else None
+    if match is None:
+        return None
+    sign, digits, exponent, suffix = match.groups()
+    number = Fraction(digits)
+    if exponent:
+        number *= Fraction(10) ** int(exponent[1:])
+    elif suffix:
+        number *= _SUFFIX[suffix]
+    return -number if sign == "-" else number
 
 
 def _bounded(amount: int, value: object, *, what: str, field: str) -> int:

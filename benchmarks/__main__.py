@@ -1,0 +1,31 @@
+"""`python -m benchmarks NAME ...`: one JSON object per line; `all` runs every shape.
+
+A shape is a module of this package with `run() -> dict`, entered in `SHAPES`. Peak memory is that
+of the process, loading included; give a shape a run of its own where it matters.
+"""
+
+import argparse
+import json
+import resource
+import sys
+from importlib import import_module
+
+SHAPES = {
+    "rows": "benchmarks.rows",
+}
+
+
+def main() -> int:
+    """Run the named shapes and print their results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="+", choices=[*SHAPES, "all"])
+    names = parser.parse_args().name
+    for name in SHAPES if "all" in names else dict.fromkeys(names):
+        result = import_module(SHAPES[name]).run()
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(json.dumps({"name": name, **result, "peak_mb": peak_mb}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
