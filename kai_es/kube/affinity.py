@@ -4,8 +4,6 @@ A parsed pod keeps them as builtins in the API's form, checked against these typ
 unknown fields, so that whoever reads them later may rely on their form.
 """
 
-from typing import Literal
-
 import msgspec
 
 from kai_es.kube.shape import Int32, Labels, NonEmpty
@@ -19,7 +17,7 @@ class Requirement(_Camel):
     """One `matchExpressions` entry of a node selector."""
 
     key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    operator: str
     values: list[str] | None = None
 
 
@@ -54,7 +52,7 @@ class LabelRequirement(_Camel):
     """One `matchExpressions` entry of a label selector."""
 
     key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: str
     values: list[str] | None = None
 
 

@@ -12,7 +12,7 @@ from kai_es.kube.parse_group import parse_group
 from kai_es.kube.parse_node import parse_node
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.kube.parse_queue import parse_queue
-from kai_es.kube.shape import Int32, Metadata, label_of, shaped
+from kai_es.kube.shape import Int32, Metadata, label_of, shaped, uid_of
 from kai_es.kube.times import time_ms
 
 
@@ -67,7 +67,7 @@ def parse_priority_class(raw: object) -> PriorityClass:
     """
     shape = shaped("PriorityClass", raw, RawPriorityClass)
     return PriorityClass(
-        uid=shape.metadata.uid,
+        uid=uid_of("PriorityClass", shape.metadata),
         name=shape.metadata.name,
         value=shape.value,
         global_default=bool(shape.global_default),
@@ -91,7 +91,7 @@ def parse_shard_config(raw: object) -> ShardConfig:
     except OverflowError as exc:
         raise InvalidObjectError(what, "settings has a number over 2^64, want a smaller") from exc
     return ShardConfig(
-        uid=shape.metadata.uid,
+        uid=uid_of("ShardConfig", shape.metadata),
         name=shape.metadata.name,
         settings=shape.settings,
         deleted_ms=_deleted_ms("ShardConfig", shape.metadata),

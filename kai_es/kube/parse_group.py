@@ -8,7 +8,7 @@ import msgspec
 from kai_es.kube.labels import LAST_EVICTION, LAST_START, STALE_SINCE, TOP_OWNER
 from kai_es.kube.objects import PodGroup, SchedulingCondition, SubGroup, TopologyConstraint
 from kai_es.kube.parse_pod import owner_of
-from kai_es.kube.shape import Count32, Int32, Metadata, NonEmpty, shaped
+from kai_es.kube.shape import Count32, Int32, Metadata, NonEmpty, shaped, uid_of
 from kai_es.kube.times import duration_ms, time_ms, time_ms_or_unset
 
 KIND: Final = "PodGroup"
@@ -89,7 +89,7 @@ def parse_group(raw: object) -> PodGroup:
     annotations = metadata.annotations or {}
     delay, grace = spec.preemption_delay, spec.staleness_grace_period
     return PodGroup(
-        uid=metadata.uid,
+        uid=uid_of(KIND, metadata),
         namespace=metadata.namespace or "",
         name=metadata.name,
         generation=metadata.generation or 0,

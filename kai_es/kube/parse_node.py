@@ -8,7 +8,7 @@ import msgspec
 from kai_es.kube.labels import GPU_COUNT_LABEL, GPU_MEMORY_LABEL
 from kai_es.kube.objects import Node, Taint
 from kai_es.kube.resources import Quantity, offered
-from kai_es.kube.shape import Labels, Metadata, shaped
+from kai_es.kube.shape import Labels, Metadata, shaped, uid_of
 from kai_es.kube.times import time_ms
 
 KIND: Final = "Node"
@@ -72,7 +72,7 @@ def parse_node(raw: object) -> Node:
     labels: Labels = metadata.labels or {}
     memory, synced = gpu_memory_mib(labels.get(GPU_MEMORY_LABEL))
     return Node(
-        uid=metadata.uid,
+        uid=uid_of(KIND, metadata),
         name=metadata.name,
         created_ms=time_ms(
             metadata.creation_timestamp, what=what, field="metadata.creationTimestamp"

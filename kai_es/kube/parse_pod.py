@@ -26,7 +26,7 @@ from kai_es.kube.objects import Pod, PodSpec, Toleration
 from kai_es.kube.pod_requests import asked
 from kai_es.kube.raw_pod import RawContainer, RawPod, RawReference, RawResources, RawSpec, RawStatus
 from kai_es.kube.resources import requested
-from kai_es.kube.shape import Metadata, shaped
+from kai_es.kube.shape import Metadata, shaped, uid_of
 from kai_es.kube.times import time_ms
 
 KIND: Final = "Pod"
@@ -54,7 +54,7 @@ def parse_pod(raw: object) -> Pod:
     annotations = metadata.annotations or {}
     group_uid, group_generation = _stamp(annotations.get(GROUP_STAMP, ""))
     return Pod(
-        uid=metadata.uid,
+        uid=uid_of(KIND, metadata),
         namespace=metadata.namespace or "",
         name=metadata.name,
         created_ms=time_ms(

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from kai_es.kube.objects import Queue, QueueShare
-from kai_es.kube.shape import Int64, Metadata, shaped
+from kai_es.kube.shape import Int64, Metadata, shaped, uid_of
 from kai_es.kube.times import duration_ms, time_ms
 
 KIND: Final = "Queue"
@@ -63,7 +63,7 @@ def parse_queue(raw: object) -> Queue:
     shares = spec.resources or RawShares()
     preempt, reclaim = spec.preempt_min_runtime, spec.reclaim_min_runtime
     return Queue(
-        uid=metadata.uid,
+        uid=uid_of(KIND, metadata),
         name=metadata.name,
         created_ms=time_ms(
             metadata.creation_timestamp, what=what, field="metadata.creationTimestamp"

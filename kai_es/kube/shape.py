@@ -33,10 +33,13 @@ class Owner(msgspec.Struct, gc=False):
 
 
 class Metadata(msgspec.Struct, rename="camel", gc=False):
-    """What is read of `metadata` of every kind."""
+    """What is read of `metadata` of every kind.
+
+    The API server sets a uid on everything; files of objects may lack it, then kind and name serve.
+    """
 
     name: NonEmpty
-    uid: NonEmpty
+    uid: str = ""
     namespace: str | None = None
     generation: Int64 | None = None
     labels: Labels | None = None
@@ -56,6 +59,13 @@ def shaped(kind: str, raw: object, shape: type[_T]) -> _T:
         return msgspec.convert(raw, shape)
     except msgspec.ValidationError as exc:
         raise InvalidObjectError(label_of(kind, raw), _problem(str(exc), raw)) from exc
+
+
+def uid_of(kind: str, metadata: Metadata) -> str:
+    """The object's uid, or a stable stand-in for it."""
+    if metadata.uid:
+        return metadata.uid
+    return f"{kind}/{metadata.namespace or ''}/{metadata.name}"
 
 
 def label_of(kind: str, raw: object) -> str:

@@ -190,6 +190,10 @@ def test_broken_group_stamp_is_none(stamp):
     assert (pod.group_uid, pod.group_generation) == ("", 0)
 
 
+def test_pod_of_a_file_without_uid_gets_a_stable_one():
+    assert parse_pod({"metadata": {"name": "p", "namespace": "ns"}}).uid == "Pod/ns/p"
+
+
 def test_gpu_groups_plain_label_first_and_prefixed_ones_without_it():
     prefixed = {"runai-gpu-group/b": "b", "runai-gpu-group/a": "a"}
     plain = {**prefixed, "runai-gpu-group": "b"}
@@ -288,7 +292,7 @@ def test_volumes_claims_and_config_maps():
             requesting({}, annotations={"gpu-fraction": ".5", "gpu-fraction-num-devices": "-1"}),
             "annotation gpu-fraction-num-devices is '-1', want",
         ),
-        ({"metadata": {"name": "p", "namespace": "ns"}}, r"metadata\.uid is missing, want it set"),
+        ({"metadata": {"name": "p", "namespace": "ns", "uid": 5}}, r"metadata\.uid is 5, want str"),
     ],
 )
 def test_invalid_pod_names_object_field_value_and_fix(pod, message):
