@@ -1,5 +1,6 @@
 """Every record type of the log: where it lives, who writes it, its version and its upcasters."""
 
+import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -57,6 +58,11 @@ TOPICS: Final[Mapping[str, Topic]] = MappingProxyType(
         )
     }
 )
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition of a key, the same for ever and in every adapter."""
+    return zlib.crc32(key.encode()) % partitions
 
 
 def _schema(kind: type[msgspec.Struct], owner: str, *topics: str) -> Schema:

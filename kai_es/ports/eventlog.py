@@ -44,8 +44,10 @@ class EventLog(Protocol):
     * `append_one` is idempotent against the client's own retries and non-transactional; after an
       unknown outcome (UnavailableError) the record may or may not be there, at most twice.
     * Topic names are those of architecture §2 without the prefix, which the adapter adds.
+    * A key's partition, unless given, is `events.catalogue.partition_of`.
 
-    Raises (everywhere): UnavailableError, FencedError, CorruptLogError.
+    Raises (everywhere): UnavailableError, FencedError, CorruptLogError. A position that the log
+    never reached (it was restored from an older copy) is a CorruptLogError too.
     """
 
     async def take_over(self, producer_id: str) -> Epoch:
@@ -67,6 +69,9 @@ class EventLog(Protocol):
 
         With `follow`, waits for new entries and never ends by itself; an empty chunk is yielded
         at least every 100 ms while there is nothing, so that the caller can look at its clock.
+
+        Raises:
+            GoneError: entries from `start` on are no longer kept; nothing is ever stepped over.
         """
         ...
 
@@ -75,9 +80,10 @@ class EventLog(Protocol):
         ...
 
     async def end(self, topic: str) -> Mapping[int, Position]:
-        """Position after the last committed record, per partition.
+        """Position after the last committed record, per partition; `begin` where there is none.
 
-        A reader that stepped over everything below it (markers included) is caught up.
+        A reader whose next position is not below it is caught up: markers after the last record
+        do not count.
         """
         ...
 
