@@ -262,7 +262,7 @@ class SqliteLog:
                 if version == seen:
                     continue
                 seen = version
-                wake = partial(self._tail.moved, entries.nexts(file))
+                wake: Callable[[], None] = partial(self._tail.moved, entries.nexts(file))
             except (UnavailableError, CorruptLogError):
                 wake = self._tail.wake_all  # the followers' own reads meet the error and report it
             try:
