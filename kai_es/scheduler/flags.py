@@ -1,0 +1,46 @@
+"""Rule flags: each brings back one behaviour of the reference that is not ours by default.
+
+`CycleInputs.flags` holds those in force, sorted; `--compat` = `ALL`. One row per flag stands in
+`docs/differences.md`. A stored history keeps the flags it was made with, so a flag is never
+renamed or given another meaning. Numbers `Qn` are the reference's known quirks
+(scheduler-core §17), `Fn` those of fairness.
+"""
+
+from typing import Final, TypeAlias
+
+Flags: TypeAlias = frozenset[str]
+
+QUEUE_DEPTH_SLOT: Final = "compat.Q6"
+"""A full leaf queue drops the last slot of its heap instead of its worst job."""
+GPU_MEMORY_NOT_COMPARED: Final = "compat.Q9"
+"""The "easier job" test and equal requests ignore GPU memory."""
+STALE_EVERY_POD_SET: Final = "compat.Q23"
+"""A gang is stale as soon as any pod set is short, whatever `minSubGroup` says."""
+GANG_EVERY_POD_SET: Final = "compat.Q24"
+"""A solved search counts only if every pod set has its minimum, whatever `minSubGroup` says."""
+GANG_MEMBERS_BY_ORDER: Final = "compat.Q25"
+"""The members that form a gang are taken by order, not by whether they have enough pods."""
+BUDGET_ENDS_ACTION: Final = "compat.Q26"
+"""A job whose search runs out of budget ends the action for every later job."""
+TOPOLOGY_COUNTS_RUNNING: Final = "compat.Q31"
+"""The topology filter of victim scenarios adds up running tasks too."""
+DRA_WEIGHS_NOTHING: Final = "compat.Q36"
+"""A DRA request weighs no GPU in the capacity check of one node."""
+
+CONSOLIDATING_RECLAIM_FREE: Final = "compat.F1"
+"""Reclaim may restart pods of anybody as long as they get a new place."""
+ROUNDING_TO_LOWER_BAND: Final = "compat.F2"
+"""Fractions of a device lost in one priority band go to the next lower band first."""
+LEFTOVER_OVER_REQUEST: Final = "compat.F3"
+"""A left-over unit is handed out whole, even above a queue's request or limit."""
+WEAKER_QUEUE_PARTIAL: Final = "compat.F4"
+"""Queues with incomparable allocatable shares count as equal, so the order has cycles."""
+TASK_PRIORITY_BOTH_BAD: Final = "compat.F5"
+"""Of two pods with unreadable task priorities the right one is first, whichever way asked."""
+GENERATOR_DEFAULT_UNREACHED: Final = "compat.F6"
+"""A configured generator budget `default` does not reach the two shipped generators."""
+
+ALL: Final[Flags] = frozenset(
+    value for name, value in globals().items() if name.isupper() and isinstance(value, str)
+)
+NONE: Final[Flags] = frozenset()

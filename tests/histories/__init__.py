@@ -1,1 +1,0 @@
-"""Generated histories: what sources might say, in any interleaving; from a seed."""
