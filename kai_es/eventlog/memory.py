@@ -137,7 +137,7 @@ class MemoryLog:
         """See the port."""
         self._check_open()
         records = code_batch(batch, self.store.topics)
-        newest = self.store.epochs.get(epoch.producer_id, 0)
+        newest = self.store.epochs.get(epoch.producer_id)
         if newest != epoch.number:
             raise FencedError(f"{epoch.producer_id}: epoch {epoch.number} is over, {newest} reigns")
         positions = self.store.store(

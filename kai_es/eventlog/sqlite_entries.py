@@ -20,6 +20,7 @@ CHUNK_BYTES: Final = 8 * 1024 * 1024
 TOMBSTONE_MS: Final = 24 * 3600 * 1000
 """How long a deleted key leaves a trace: Kafka's `delete.retention.ms`."""
 
+_EPOCH: Final = "SELECT epoch FROM writer WHERE producer_id = ?"
 _FETCH_ROWS: Final = 250
 _EXPIRE_ROWS: Final = 5_000  # per partition and pass, a few milliseconds of the write lock
 
@@ -59,21 +60,16 @@ def take_over(file: LogFile, producer_id: str) -> int:
     )
     if file.plan.active:
         file.db.execute("DELETE FROM held WHERE producer_id = ?", (producer_id,))
-    return _epoch(file, producer_id)
+    (number,) = file.db.execute(_EPOCH, (producer_id,)).fetchone()
+    return int(number)
 
 
 def check_epoch(file: LogFile, producer_id: str, number: int) -> None:
     """Raise FencedError unless it is the newest."""
-    newest = _epoch(file, producer_id)
-    if newest != number:
+    row = file.db.execute(_EPOCH, (producer_id,)).fetchone()
+    if row != (number,):
+        newest = None if row is None else row[0]
         raise FencedError(f"{producer_id}: epoch {number} is over, {newest} reigns")
-
-
-def _epoch(file: LogFile, producer_id: str) -> int:
-    row = file.db.execute(
-        "SELECT epoch FROM writer WHERE producer_id = ?", (producer_id,)
-    ).fetchone()
-    return 0 if row is None else int(row[0])
 
 
 def append(
@@ -208,6 +204,7 @@ def read(file: LogFile, part: Part, start: int, stop: int | None, *, now_ms: int
 
 
 def _entries(file: LogFile, part: Part, start: int, stop: int) -> list[Entry]:
+    """A chunk. One that meets a bad row ends before it; the next one stops there."""
     cursor = file.db.execute(
         "SELECT id, key, value, at, crc FROM entry WHERE id >= ? AND id < ? ORDER BY id",
         (part.base + start, part.base + stop),
@@ -219,6 +216,8 @@ def _entries(file: LogFile, part: Part, start: int, stop: int) -> list[Entry]:
         for row, key, value, at, crc in rows:
             position = row & POSITION_MASK
             if checksum(row=row, at=at, key=key, value=value) != crc:
+                if entries:
+                    return entries
                 raise CorruptLogError(
                     f"{file.path}: {part.topic}/{part.partition} position {position} fails its "
                     f"checksum; restore the file from a backup"
@@ -227,7 +226,6 @@ def _entries(file: LogFile, part: Part, start: int, stop: int) -> list[Entry]:
             size += 0 if value is None else len(value)
         if len(rows) < _FETCH_ROWS:
             break
-    cursor.close()
     return entries
 
 

@@ -11,6 +11,12 @@ def request_id(*, shard: str, cycle: int, pod_uid: str) -> str:
     return f"{shard}/{cycle}/{pod_uid}"
 
 
+def cycle_of(request: str) -> tuple[str, int]:
+    """Shard and cycle of a request id."""
+    shard, cycle, _ = request.rsplit("/", 2)
+    return shard, int(cycle)
+
+
 class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bind"):
     """Order to bind one pod to one node. Reference: BindRequest (binder.md §3.1).
 

@@ -2,7 +2,20 @@
 
 
 class UnavailableError(Exception):
-    """Broker, database or API server away or overloaded: the service retries with back-off."""
+    """Broker, database or API server away or overloaded: the service retries with back-off.
+
+    The outcome of a write that ends so is unknown. `status`, `reason`: the API server's answer if
+    there was one, 0 = none came; `retry_after_s`: how long it asks to be left alone.
+    """
+
+    def __init__(
+        self, message: str = "", *, status: int = 0, reason: str = "", retry_after_s: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
 
 
 class FencedError(Exception):
@@ -13,19 +26,27 @@ class CorruptLogError(Exception):
     """A stored record fails its checksum: the reader stops; names file, topic and position."""
 
 
-class ConflictError(Exception):
-    """A precondition (uid, resourceVersion) of a write failed, HTTP 409."""
+class ConfigError(ValueError):
+    """Settings that cannot work: names the setting or file, and the fix. Doors exit 2."""
 
 
-class GoneError(Exception):
-    """The object is gone (404), or a watch position is (410)."""
+class AnswerError(Exception):
+    """No. `status` is HTTP's, 0 if no server was asked; `reason` is Kubernetes' word for it."""
 
-
-class RefusedError(Exception):
-    """The API server refused a write for good (400, 403, 413, 422, …)."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(f"{status} {reason}: {message}")
+    def __init__(self, message: str = "", *, status: int = 0, reason: str = "") -> None:
+        super().__init__(f"{status} {reason}: {message}" if status else message)
         self.status = status
         self.reason = reason
         self.message = message
+
+
+class ConflictError(AnswerError):
+    """A precondition (uid, resourceVersion) of a write failed, HTTP 409."""
+
+
+class GoneError(AnswerError):
+    """The object or its kind is gone (404), or a list, watch or log position is (410)."""
+
+
+class RefusedError(AnswerError):
+    """The API server refused a request for good (400, 403, 413, 422, …)."""

@@ -130,6 +130,10 @@ class Table(Generic[RowT]):
             return self.rows[uids[0]]
         return self.rows[max(uids, key=lambda uid: (self.rows[uid].rv, uid))]
 
+    def uids(self, name: Hashable) -> tuple[str, ...]:
+        """Live uids of a name, nearly always one."""
+        return self._uids.get(name, ())
+
     def live(self) -> Iterator[RowT]:
         """The row that each name means, in no particular order."""
         for name in self._uids:

@@ -1,0 +1,110 @@
+"""The Kubernetes API, as narrow as kai-es uses it. Objects are raw JSON."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from kai_es.events.requests import Answer
+
+
+class Resource(NamedTuple):
+    """Where a kind lives in the API: `v1` or `<group>/<version>`, and its plural."""
+
+    kind: str
+    api_version: str
+    plural: str
+
+
+PODS: Final = Resource("Pod", "v1", "pods")
+NODES: Final = Resource("Node", "v1", "nodes")
+
+
+class Page(NamedTuple):
+    """A part of a list. All pages of one list show the same moment, `rv`.
+
+    token: what the next page is asked for with, "" = this is the last one.
+    """
+
+    items: Sequence[dict[str, Any]]
+    rv: int
+    token: str
+
+
+class WatchItem(NamedTuple):
+    """A notification. `type`: ADDED | MODIFIED | DELETED | BOOKMARK."""
+
+    type: str
+    object: dict[str, Any]
+
+
+class ClusterWatch(Protocol):
+    """Reading whole kinds.
+
+    Raises (everywhere): UnavailableError; RefusedError: 403, or a request the server cannot take.
+    """
+
+    async def list_page(self, resource: Resource, *, limit: int, token: str) -> Page:
+        """A page of a consistent list (no resourceVersion given); token "" = the first.
+
+        Raises:
+            GoneError: 404, there is no such kind; 410, the token is too old: start again.
+        """
+        ...
+
+    def watch(
+        self, resource: Resource, *, rv: int, silence_s: float
+    ) -> AsyncIterator[Sequence[WatchItem]]:
+        """Changes after `rv`, in order, as they come; ends when the server ends the watch.
+
+        Bookmarks are asked for. Cancelling the iteration closes the connection.
+
+        Raises:
+            GoneError: 410 in either form, list again; 404, there is no such kind.
+            UnavailableError: also when nothing came for `silence_s`.
+        """
+        ...
+
+
+class ClusterWrites(Protocol):
+    """Reading and changing single objects.
+
+    Every change carries the uid, and the resourceVersion it was decided on.
+
+    Raises (everywhere): UnavailableError: outcome unknown; ConflictError: a precondition failed;
+    GoneError: 404; RefusedError: the server will never take it.
+    """
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        """The live object."""
+        ...
+
+    async def bind(
+        self,
+        namespace: str,
+        pod: str,
+        *,
+        uid: str,
+        rv: int,
+        node: str,
+        annotations: Mapping[str, str],
+    ) -> Answer:
+        """Bind a pod to a node; the annotations are set on it in the same write."""
+        ...
+
+    async def delete(
+        self, resource: Resource, namespace: str, name: str, *, uid: str, rv: int
+    ) -> Answer:
+        """Delete with the object's own grace period."""
+        ...
+
+    async def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        *,
+        uid: str,
+        rv: int,
+    ) -> dict[str, Any]:
+        """Merge `changes` into the object (JSON merge patch); returns what it became."""
+        ...

@@ -1,0 +1,1 @@
+"""Generated histories: what sources might say, in any interleaving; from a seed."""
