@@ -1,1 +1,1 @@
-"""How the tests get Kafka, PostgreSQL and a kube-apiserver."""
+"""How the tests get real servers: fetched by version, started on loopback, ended with the run."""

@@ -1,0 +1,74 @@
+"""Real servers for the tests. Each starts once per run and is shared by all workers.
+
+A user's own servers are used when the environment names them: `KAI_ES_TEST_KAFKA` (bootstrap
+address) and `KAI_ES_TEST_POSTGRES` (URL of a database whose user may create databases).
+"""
+
+import itertools
+import os
+import re
+
+import psycopg
+import pytest
+
+from tools import session
+
+KAFKA = "tools.kafka:Broker"
+POSTGRES = "tools.postgres:Postgres"
+
+_numbers = itertools.count()
+
+
+def server(kind, variable, run):
+    """The address of a shared server, or of the user's own."""
+    own = os.environ.get(variable)
+    if own:
+        yield own
+        return
+    worker = "PYTEST_XDIST_WORKER" in os.environ
+    yield session.use(kind, run, main=os.getppid() if worker else None)
+    session.leave(kind, run)
+
+
+@pytest.fixture(scope="session")
+def run_name():
+    """A name that all workers of this run share and no other run has."""
+    return os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"pid{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def kafka_bootstrap(run_name):
+    """Bootstrap address of a broker."""
+    yield from server(KAFKA, "KAI_ES_TEST_KAFKA", run_name)
+
+
+@pytest.fixture
+def kafka_prefix(run_name, worker_id, request):
+    """A topic prefix that no other test uses."""
+    test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
+    return f"t-{run_name[:8]}-{worker_id}-{next(_numbers)}-{test}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(run_name):
+    """URL of a PostgreSQL server."""
+    yield from server(POSTGRES, "KAI_ES_TEST_POSTGRES", run_name)
+
+
+@pytest.fixture
+def postgres_url(postgres_server, run_name, worker_id):
+    """URL of a fresh, empty database, dropped after the test."""
+    name = f"kai_es_test_{run_name[:8]}_{worker_id}_{next(_numbers)}"
+    base = re.match(
+        r"(?P<server>\w+(?:\+\w+)?://[^/?]*)(?:/[^?]*)?(?P<options>\?.*)?$", postgres_server
+    )
+    admin = re.sub(r"^\w+(\+\w+)?://", "postgresql://", postgres_server)
+    with psycopg.connect(admin, autocommit=True, **_database(admin)) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        yield f"{base['server']}/{name}{base['options'] or ''}"
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def _database(url):
+    """The maintenance database, unless the URL names one."""
+    return {} if re.match(r"\w+://[^/]*/[^?]", url) else {"dbname": "postgres"}

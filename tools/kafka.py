@@ -1,0 +1,198 @@
+"""A Kafka broker (one KRaft node) for tests: fetched by Maven, run on loopback.
+
+Needs `java` (17 or later) and, the first time, `mvn` on the PATH.
+"""
+
+import hashlib
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from tools import process
+from tools.cache import cached
+
+POM: Final = Path(__file__).with_name("kafka-broker.pom.xml")
+
+START_S: Final = 90.0
+"""3 s on an idle machine; after kill -9 the broker recovers its logs first."""
+
+_PROPERTIES: Final = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+num.partitions=1
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.session.timeout.ms=1500
+broker.heartbeat.interval.ms=300
+log.cleaner.dedupe.buffer.size=8388608
+log.cleaner.backoff.ms=200
+"""
+
+_LOG4J: Final = """
+Configuration:
+  status: warn
+  Appenders:
+    Console: {name: STDOUT, PatternLayout: {pattern: "%d %p %c{1} %m%n"}}
+  Loggers:
+    Root: {level: warn, AppenderRef: {ref: STDOUT}}
+"""
+
+_JVM: Final = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""A small heap, and only the quick compiler: a test broker lives for a minute."""
+
+_API_VERSIONS: Final = b"\x00\x00\x00\x0a\x00\x12\x00\x00\x00\x00\x00\x01\xff\xff"
+"""The request every broker answers once it serves: size 10, ApiVersions v0, no client id."""
+
+
+class Broker:
+    """One broker with its state in a folder; it dies with this process.
+
+    Args:
+        home: the folder; its data survive `stop` and `kill`, and the address stays.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.log = home / "broker.log"
+        self._port, controller = process.free_port(), process.free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "log4j2.yaml").write_text(_LOG4J)
+        shutil.copytree(formatted(), home / "data", dirs_exist_ok=True)
+        (home / "server.properties").write_text(
+            _PROPERTIES.format(port=self._port, controller=controller, data=home / "data")
+        )
+
+    @property
+    def address(self) -> str:
+        """Bootstrap address."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start and wait until it serves."""
+        assert not self.alive(), "the broker runs already"
+        self._process = process.start(
+            java(self.home, "kafka.Kafka", str(self.home / "server.properties")), log=self.log
+        )
+        process.wait_ready(self._process, self._answers, log=self.log, timeout_s=START_S)
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End as by kill -9."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End as by kill -9 and remove all data."""
+        self.kill()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            process.stop(self._process, how)
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), 1) as sock:
+                sock.settimeout(2)
+                sock.sendall(_API_VERSIONS)
+                return len(sock.recv(8)) == 8
+        except OSError:
+            return False
+
+
+def java(home: Path, main: str, *args: str) -> list[str]:
+    """The command that runs a main class of the broker's jars."""
+    return [
+        _tool("java"),
+        *_JVM,
+        f"-Dlog4j2.configurationFile={home / 'log4j2.yaml'}",
+        "-cp",
+        str(jars() / "*"),
+        main,
+        *args,
+    ]
+
+
+def jars() -> Path:
+    """Folder of the broker's jars, fetched once per version."""
+    return cached(f"kafka-{_version()}", _fetch)
+
+
+def formatted() -> Path:
+    """An empty, formatted data folder; formatting takes a JVM start, copying it nothing."""
+    return cached(f"kafka-{_version()}-data", _format)
+
+
+def _version() -> str:
+    return hashlib.sha256(POM.read_bytes() + _PROPERTIES.encode()).hexdigest()[:12]
+
+
+def _fetch(folder: Path) -> None:
+    _run(
+        _tool("mvn"),
+        "--quiet",
+        "--batch-mode",
+        "--strict-checksums",
+        f"--file={POM}",
+        "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
+        f"-DoutputDirectory={folder}",
+    )
+
+
+def _format(folder: Path) -> None:
+    (folder / "log4j2.yaml").write_text(_LOG4J)
+    properties = folder / "server.properties"
+    properties.write_text(_PROPERTIES.format(port=1, controller=2, data=folder / "data"))
+    _run(
+        *java(folder, "kafka.tools.StorageTool", "format"),
+        "--cluster-id=kai-es-test-cluster-00",
+        f"--config={properties}",
+    )
+    for path in (folder / "data").iterdir():
+        path.rename(folder / path.name)
+    for path in (folder / "log4j2.yaml", properties):
+        path.unlink()
+    (folder / "data").rmdir()
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(
+            f"the tests need `{name}` on the PATH to run a Kafka broker (Java 17 or later, Maven); "
+            f"or set KAI_ES_TEST_KAFKA=host:port to use yours"
+        )
+    return found
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")

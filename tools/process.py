@@ -1,0 +1,91 @@
+"""Child processes that never outlive their parent, and what servers need to start."""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+STOP_S: Final = 10.0
+"""A server that was asked to stop is killed after this."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def start(
+    command: Sequence[str],
+    *,
+    log: Path,
+    user: int | None = None,
+    death: signal.Signals = signal.SIGKILL,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a server that gets `death` when this thread's process ends, however that happens.
+
+    On systems without parent-death signals it would live on after a kill -9 of its parent; the
+    next run removes it (`tools.session`).
+    """
+    parent = os.getpid()
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+    def die_with_parent() -> None:
+        if libc is not None:
+            libc.prctl(_PR_SET_PDEATHSIG, death)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - two system calls, no locks
+            env=None if env is None else dict(env),
+        )
+
+
+def wait_ready(
+    process: subprocess.Popen[bytes], ready: Callable[[], bool], *, log: Path, timeout_s: float
+) -> None:
+    """Wait until `ready` says so.
+
+    Raises:
+        RuntimeError: the process ended or the time is over; carries the end of its log.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        ended = process.poll()
+        if ended is not None or time.monotonic() > deadline:
+            why = f"is not ready after {timeout_s:.0f} s" if ended is None else f"ended: {ended}"
+            tail = log.read_text(errors="replace")[-3000:]
+            raise RuntimeError(f"{process.args!r} {why}; its log {log} ends in:\n{tail}")
+        time.sleep(0.05)
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals = signal.SIGTERM) -> None:
+    """Signal a server and wait for its end; kill it when it takes too long."""
+    if process.poll() is None:
+        process.send_signal(how)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
