@@ -13,6 +13,7 @@ import msgspec
 
 from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue, ShardConfig
 from kai_es.snapshot.effective import GroupState, TaskState
+from kai_es.snapshot.shapes import Shape, Shapes
 from kai_es.snapshot.status import TaskStatus
 
 GroupKey = tuple[str, str]
@@ -20,15 +21,16 @@ GroupKey = tuple[str, str]
 
 
 class PodRow:
-    """One pod: its object, version, effective state and place in the pod columns."""
+    """One pod: its object, version, effective state, shape and place in the pod columns."""
 
-    __slots__ = ("pod", "row", "rv", "state")
+    __slots__ = ("pod", "row", "rv", "shape", "state")
 
-    def __init__(self, pod: Pod, *, rv: int, state: TaskState, row: int) -> None:
+    def __init__(self, pod: Pod, *, rv: int, state: TaskState, row: int, shape: Shape) -> None:
         self.pod = pod
         self.rv = rv
         self.state = state
         self.row = row
+        self.shape = shape
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,6 +184,7 @@ class Snapshot:
         self.pods_of_node: dict[str, dict[str, PodRow]] = {}
         self.pod_rows: list[PodRow | None] = []
         self._free_rows: list[int] = []
+        self._shapes = Shapes()
         self._followers: list[Follower] = []
 
     def follow(self, follower: Follower) -> None:
@@ -211,7 +214,12 @@ class Snapshot:
         else:
             row = old.row
             self._unlink_pod(old)
-        new = PodRow(pod, rv=rv, state=task, row=row)
+        shape = self._shapes.take(pod.spec)
+        if old is not None:
+            self._shapes.drop(old.shape)
+        # equal value, one object: replicas share their spec instead of keeping a copy each
+        msgspec.structs.force_setattr(pod, "spec", shape.spec)
+        new = PodRow(pod, rv=rv, state=task, row=row, shape=shape)
         self.pods[pod.uid] = new
         self.pod_rows[row] = new
         if pod.group:
@@ -227,6 +235,7 @@ class Snapshot:
         old = self.pods.pop(uid, None)
         if old is not None:
             self._unlink_pod(old)
+            self._shapes.drop(old.shape)
             self.pod_rows[old.row] = None
             self._free_rows.append(old.row)
 
