@@ -225,13 +225,7 @@ class Verbs:
             sent = patches.strategic(old, patch)
         if not isinstance(sent, dict):
             raise answers.unprocessable("the patched document is not an object")
-        sent = strategy.typed(kind, sent)
-        uid = sent["metadata"].get("uid") or stored.uid
-        if uid != stored.uid:
-            # Unlike an update, a patch with another uid is invalid, not a conflict.
-            cause = answers.invalid_value("metadata.uid", uid, "field is immutable")
-            raise answers.invalid(kind, target.name, [cause])
-        return self._replace(target, stored, sent, dry=dry)
+        return self._replace(target, stored, strategy.typed(kind, sent), dry=dry)
 
     def _replace(self, target: Target, stored: Stored, sent: Object, *, dry: bool) -> Answer:
         kind = target.kind
@@ -244,6 +238,11 @@ class Verbs:
                 raise answers.invalid(kind, target.name, [cause])
         elif rv != str(stored.rv):
             raise answers.modified(kind, target.name)
+        uid = sent["metadata"].get("uid") or stored.uid
+        if uid != stored.uid:
+            # An update has been refused before; a patch with another uid is invalid, no conflict.
+            cause = answers.invalid_value("metadata.uid", uid, "field is immutable")
+            raise answers.invalid(kind, target.name, [cause])
         old = stored.object()
         obj = strategy.prepare_update(kind, sent, old, subresource=target.subresource)
         if obj == old:

@@ -214,6 +214,8 @@ def test_patch_with_another_uid_is_invalid(api: Api):
     patch = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "labels": {"x": "y"}}}
     answer = api.fails(422, "PATCH", PODS + "/a", patch, Content_Type=MERGE_PATCH)
     assert answer["details"]["causes"][0]["field"] == "metadata.uid"
+    patch["metadata"]["resourceVersion"] = "1"
+    api.fails(409, "PATCH", PODS + "/a", patch, Content_Type=MERGE_PATCH)
 
 
 def test_patch_with_an_old_version_conflicts(api: Api):
