@@ -1,7 +1,7 @@
 """Generated workloads: nodes, a tree of queues, jobs that come over time.
 
-Pure: a seed and sizes in, plain API objects out. A job is a pod group and its pods; the loader stamps the pods with the group they were created
-under (`loader.py`), as the pod grouper does.
+Pure: a seed and sizes in, plain API objects out. A job is a pod group and its pods; the loader
+stamps the pods with the group they were created under (`loader.py`), as the pod grouper does.
 """
 
 import random
@@ -204,7 +204,7 @@ SHAPES: Final = (
 ARRIVAL_S: Final = 25.0
 """Jobs come within this time; 400 jobs then make more than 50 cycles with a bind."""
 RUN_S: Final = (2.0, 6.0)
-"""How long a job runs. 400 jobs ask 50 nodes for about 8,000 GPU-seconds, that is 40 s."""
+"""How long a job runs. 400 jobs ask the 220 GPUs of 50 nodes for about 6,000 GPU-seconds: 30 s."""
 QUOTA_SHARE: Final = 0.7
 """Part of the GPUs that is somebody's quota; the rest is over-quota for all."""
 MEMORY_PER_CPU_MIB: Final = 2_048
