@@ -4,7 +4,7 @@ A version ranks by (incarnation, rv) within its uid; a delete wins over a versio
 rank, a later version of the uid revives it. So versions fold in any order to the same state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,8 +60,11 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_standing(node: Node) -> str:
-    """Whether a node's capacity can be used: `up`, `drained` (no new pods) or `down`."""
-    if node.deleted_ms or node.conditions.get("Ready", "Unknown") != "True":
+    """Whether a node's capacity can be used: `up`, `drained` (no new pods) or `down`.
+
+    A node without the condition counts as ready (reference fairness.md §2.6).
+    """
+    if node.deleted_ms or node.conditions.get("Ready", "True") != "True":
         return "down"
     return "drained" if node.unschedulable else "up"
 
@@ -138,6 +141,15 @@ class Objects:
     def n_live(self, kind: str) -> int:
         """Live uids of a kind that have a valid version."""
         return len(self.live.get(kind, ()))
+
+    def copy(self, kinds: Iterable[str]) -> "Objects":
+        """Entries of some kinds, for a fold of its own that may change them; objects are shared."""
+        other = Objects()
+        for kind in kinds:
+            entries = self.live.get(kind, {})
+            other.live[kind] = {uid: msgspec.structs.replace(e) for uid, e in entries.items()}
+            other.tombstones[kind] = dict(self.tombstones.get(kind, {}))
+        return other
 
     def forget(self, *, before_ms: int) -> Iterator[tuple[str, str]]:
         """Drop tombstones older than a time; yields (kind, uid) of each, in fixed order."""
