@@ -1,0 +1,122 @@
+"""The connection to PostgreSQL: engine, error map, times.
+
+No exception of SQLAlchemy or psycopg leaves `storage`: every public function of an adapter runs in
+`mapped()`.
+"""
+
+import contextlib
+import datetime
+from collections.abc import Iterator
+from typing import Final, NoReturn
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import Engine
+from sqlalchemy import exc as sqlalchemy_exc
+
+from kai_es.ports.errors import UnavailableError
+
+POOL_SIZE: Final = 4
+"""Connections of one process: a projector each, one for usage queries, one for a report."""
+CONNECT_TIMEOUT_S: Final = 5
+STATEMENT_TIMEOUT_S: Final = 300
+"""A statement that runs longer is a bug or a lock that nobody lets go."""
+EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+SERVER_MIN: Final = 15
+"""Oldest PostgreSQL that the statements are tested against."""
+
+_READ_ONLY: Final = frozenset({"25006"})
+_REFUSED: Final = ("28", "3D", "42501", "0P")
+_AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX", "HV")
+_MISSING: Final = frozenset({"42P01", "42703", "3F000"})
+
+
+def connect_to(url: str) -> Engine:
+    """An engine for a database address such as `postgresql://user@host/db`; connects lazily.
+
+    Raises:
+        ValueError: not a PostgreSQL address.
+    """
+    try:
+        parsed = sqlalchemy.make_url(url)
+    except sqlalchemy_exc.ArgumentError as exc:
+        raise ValueError(f"database address {_no_secret(url)!r}: {exc}") from exc
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise ValueError(
+            f"database address {_no_secret(url)!r}: want postgresql://user@host:5432/database"
+        )
+    return sqlalchemy.create_engine(
+        parsed.set(drivername="postgresql+psycopg"),
+        pool_size=POOL_SIZE,
+        max_overflow=POOL_SIZE,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": "kai-es",
+            "options": f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
+        },
+    )
+
+
+@contextlib.contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Turn database errors into those of `ports.errors`. `doing` says what failed, for people.
+
+    Raises:
+        UnavailableError: the database is away, refuses us, is read-only, full or not migrated.
+        AssertionError: it refused a statement of ours.
+    """
+    try:
+        yield
+    except (sqlalchemy_exc.SQLAlchemyError, psycopg.Error) as exc:
+        _raise(exc, doing)
+
+
+def to_time(ms: int) -> datetime.datetime:
+    """Milliseconds since the epoch as an exact `timestamptz` value."""
+    return EPOCH + datetime.timedelta(milliseconds=ms)
+
+
+def to_ms(time: datetime.datetime) -> int:
+    """The inverse of `to_time`; microseconds are cut."""
+    return (time - EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def _raise(exc: BaseException, doing: str) -> NoReturn:
+    original = exc.orig if isinstance(exc, sqlalchemy_exc.DBAPIError) else exc
+    problem = describe(original if isinstance(original, BaseException) else exc)
+    if problem is None:
+        raise AssertionError(f"{doing}: {exc}") from exc
+    raise UnavailableError(f"{doing}: {problem}") from exc
+
+
+def describe(exc: BaseException) -> str | None:
+    """What a person should know of a database error; None = the statement itself is wrong."""
+    state = getattr(exc, "sqlstate", None) or ""
+    text = str(exc).strip().split("\n", 1)[0]
+    if state in _READ_ONLY:
+        return (
+            "the database is read-only: it is a standby, or default_transaction_read_only is on; "
+            "writes go on by themselves once it accepts them"
+        )
+    if state in _MISSING:
+        return f"the database is not migrated to this release ({text}); run `kai-es migrate`"
+    if state.startswith(_REFUSED):
+        return f"the database refuses us: {text}; check address, user, password and rights"
+    if state.startswith(_AWAY):
+        return f"the database is away or overloaded: {text}"
+    if not state and isinstance(
+        exc,
+        psycopg.OperationalError
+        | psycopg.InterfaceError
+        | sqlalchemy_exc.TimeoutError
+        | sqlalchemy_exc.DisconnectionError
+        | sqlalchemy_exc.ResourceClosedError,
+    ):
+        return f"the database is away: {text}"
+    return None
+
+
+def _no_secret(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    return f"…@{tail}" if at else head or tail
