@@ -1,0 +1,1 @@
+"""Histories, oracles and a store in memory for the tests of the books."""
