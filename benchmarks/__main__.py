@@ -14,7 +14,6 @@ from importlib import import_module
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
     "rows": "benchmarks.rows",
-    "stream": "benchmarks.stream",
 }
 
 

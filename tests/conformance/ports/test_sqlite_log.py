@@ -2,8 +2,10 @@
 
 import asyncio
 import itertools
+import os
 import random
 import sqlite3
+import sys
 import time
 
 import pytest
@@ -22,7 +24,6 @@ from tests.conformance.ports.logs import (
     names,
     out,
     running,
-    start_module,
 )
 
 
@@ -221,7 +222,15 @@ async def test_old_entries_expire_by_topic(path):
 
 
 async def start_writer(path, producer):
-    return await start_module("tests.conformance.ports.sqlite_writer", path, producer)
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.conformance.ports.sqlite_writer",
+        path,
+        producer,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
 
 async def test_killed_writers_lose_and_tear_nothing(log, path):
