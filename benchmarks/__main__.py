@@ -14,6 +14,7 @@ from importlib import import_module
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
     "rows": "benchmarks.rows",
+    "stream": "benchmarks.stream",
 }
 
 

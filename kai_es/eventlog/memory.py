@@ -162,12 +162,14 @@ class MemoryLog:
         self, topic: str, partition: int, start: Position, *, follow: bool
     ) -> AsyncIterator[Sequence[Entry]]:
         """See the port."""
+        self._check_open()
         part = (topic, partition)
         source = self.store.partitions[part]
         now = asyncio.get_running_loop().time
         stop = None if follow else source.horizon(now())
         position: int = start
-        while not self._closed:
+        while not (follow and self._closed):
+            self._check_open()
             known = source.next
             _check_start(part, source, position)
             horizon = source.horizon(now()) if stop is None else stop

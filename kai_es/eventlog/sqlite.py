@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Final, TypeVar
 from kai_es.eventlog import sqlite_entries as entries
 from kai_es.eventlog.batch import code_batch, code_one
 from kai_es.eventlog.faults import Fate, FaultPlan, LogFaults
+from kai_es.eventlog.group import GroupCommit
 from kai_es.eventlog.sqlite_file import LogFile, Part
 from kai_es.eventlog.tail import IDLE_S, Tail
 from kai_es.events.catalogue import TOPICS, Topic
@@ -28,9 +28,6 @@ POLL_S: Final = 0.01
 
 READERS: Final = 2
 """Threads that read; more would only wait for each other's interpreter lock."""
-
-GROUP_MAX: Final = 64
-"""Appends that share one commit when they come faster than the disk syncs."""
 
 EXPIRE_S: Final = 600.0
 """How often old entries are looked for, at the first append after it."""
@@ -72,8 +69,7 @@ class SqliteLog:
         self._readers = ThreadPoolExecutor(READERS, "log-reader")
         self._local = threading.local()
         self._files: list[LogFile] = []
-        self._queue: deque[tuple[Work, asyncio.Future[Any]]] = deque()
-        self._writing: asyncio.Task[None] | None = None
+        self._commits: GroupCommit[Work, Any] = GroupCommit(self._commit)
         self._expire_at = 0.0
         self._tail: Tail[int] = Tail()
         self._watcher: threading.Thread | None = None
@@ -121,7 +117,7 @@ class SqliteLog:
         position: int = start
         if follow:
             self._watch()
-        while not self._closed.is_set():
+        while not (follow and self._closed.is_set()):
             chunk = await self._reading(partial(self._chunk, part, position, stop))
             if chunk.entries:
                 position = chunk.entries[-1].position + 1
@@ -165,8 +161,7 @@ class SqliteLog:
         if self._closed.is_set():
             return
         self._closed.set()
-        if self._writing is not None:
-            await self._writing
+        await self._commits.idle()
         self._tail.wake_all()
         await asyncio.to_thread(self._shut)
 
@@ -189,27 +184,14 @@ class SqliteLog:
         """
         if self._closed.is_set():
             raise UnavailableError(f"the log {self.path} is closed")
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._queue.append((work, done))
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.create_task(self._drain(), name="log-writer")
-        return await done
+        result: T = await self._commits.do(work)
+        return result
 
-    async def _drain(self) -> None:
+    async def _commit(self, works: Sequence[Work]) -> Sequence[Any]:
         loop = asyncio.get_running_loop()
-        while self._queue:
-            group = [self._queue.popleft() for _ in range(min(GROUP_MAX, len(self._queue)))]
-            works = [work for work, _ in group]
-            outcomes = await loop.run_in_executor(self._writer, self._commit, works)
-            for (_, done), outcome in zip(group, outcomes, strict=True):
-                if done.done():
-                    continue  # its caller was cancelled and will not know
-                if isinstance(outcome, BaseException):
-                    done.set_exception(outcome)
-                else:
-                    done.set_result(outcome)
+        return await loop.run_in_executor(self._writer, self._commit_now, works)
 
-    def _commit(self, works: Sequence[Work]) -> Sequence[Any]:
+    def _commit_now(self, works: Sequence[Work]) -> Sequence[Any]:
         try:
             file = self._file()
             self._expire(file)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kai_es.events.catalogue import OBJECTS, OBJECTS_INDEX, SCHEMAS, Schema
-from kai_es.events.envelope import NO_CAUSES, Envelope, PoisonError
+from kai_es.events.envelope import NO_CAUSES, Envelope, NewerRecordError, PoisonError
 
 READER: Final = 1
 """Generation of this reader: a record with a higher `min_reader` stops it."""
@@ -62,7 +62,8 @@ def decode(value: bytes) -> Envelope:
     """The envelope of stored bytes; its data stays encoded until `unpack`.
 
     Raises:
-        PoisonError: no envelope, or only a newer reader may act on it.
+        PoisonError: no envelope.
+        NewerRecordError: only a newer reader may act on it.
     """
     decoder = _json_envelope if value[:1] == b"{" else _pack_envelope
     try:
@@ -70,7 +71,7 @@ def decode(value: bytes) -> Envelope:
     except msgspec.DecodeError as exc:
         raise PoisonError(f"not a record envelope: {exc}") from exc
     if envelope.min_reader > READER:
-        raise PoisonError(
+        raise NewerRecordError(
             f"record {envelope.id} ({envelope.schema} v{envelope.version}) needs reader "
             f"{envelope.min_reader}, this is reader {READER}: upgrade kai-es"
         )

@@ -14,6 +14,10 @@ class PoisonError(ValueError):
     """
 
 
+class NewerRecordError(PoisonError):
+    """A record with a `min_reader` above ours: whatever its topic, the reader stops."""
+
+
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """One record.
 

@@ -129,3 +129,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
     cursors: tuple[Cursor, ...]
     rows: tuple[Row, ...]
     origins: tuple[Origin, ...]
+
+
+class BatchHead(msgspec.Struct, frozen=True, kw_only=True, tag="batch"):
+    """A batch without its rows, for readers that only need to know where the history stands."""
+
+    prev: int
+    time: int
+    cursors: tuple[Cursor, ...]

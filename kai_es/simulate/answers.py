@@ -21,6 +21,7 @@ EXPIRED_LIST: Final = (
     "first chunk was returned and now may show up in the list."
 )
 PATCH_TYPES: Final = ("application/json-patch+json", "application/merge-patch+json")
+MERGE_PATCH: Final = PATCH_TYPES[1]
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
 

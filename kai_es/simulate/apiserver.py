@@ -29,6 +29,8 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--history-seconds", type=float, default=HISTORY_MS / 1000, help="age of changes kept"
     )
+    out.add_argument("--no-kubelet", action="store_true", help="bound pods stay pending")
+    out.add_argument("--seed", type=int, default=0, help="of the kubelet's latencies")
     out.add_argument(
         "--exit-with-stdin", action="store_true", help="end when standard input is closed"
     )
@@ -46,6 +48,8 @@ async def serve(options: argparse.Namespace) -> None:
     cluster = SimulatedCluster(
         options.data,
         port=options.port,
+        kubelet=not options.no_kubelet,
+        seed=options.seed,
         bookmark_s=options.bookmark_seconds,
         history_max=options.history_max,
         history_ms=int(options.history_seconds * 1000),

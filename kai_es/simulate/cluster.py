@@ -22,6 +22,9 @@ from aiohttp import web
 from kai_es.ports.errors import UnavailableError
 from kai_es.simulate.database import AccessRow, Database, read_ledger
 from kai_es.simulate.kinds import KindTable
+from kai_es.simulate.kubelet import Kubelet
+from kai_es.simulate.kubelet_local import LocalApi
+from kai_es.simulate.runs import Run, RunLedger, read_runs
 from kai_es.simulate.server import ApiServer
 from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS, Store
 from kai_es.simulate.watches import BOOKMARK_S
@@ -35,9 +38,20 @@ SHUTDOWN_S: Final = 1.0
 """How long open requests may go on when the server stops; watches never end by themselves."""
 
 
-def now_ms() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000_000
+class WallClock:
+    """Real time (`ports.clock.Clock`)."""
+
+    def now_ms(self) -> int:
+        """Wall clock, whole milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        """Seconds that never fall."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds`."""
+        await asyncio.sleep(seconds)
 
 
 class SimulatedCluster:
@@ -49,6 +63,8 @@ class SimulatedCluster:
     Args:
         data: directory, made if missing.
         port: 0 = the port of the last start, or a free one.
+        kubelet: bound pods run and end (`kubelet.py`); its ledger is `data/kubelet.db`.
+        seed: of the kubelet's latencies.
         bookmark_s: time between bookmarks of a watch.
         history_max, history_ms: what of the history is kept for watches and paged lists.
 
@@ -61,6 +77,8 @@ class SimulatedCluster:
         data: Path,
         *,
         port: int = 0,
+        kubelet: bool = True,
+        seed: int = 0,
         bookmark_s: float = BOOKMARK_S,
         history_max: int = HISTORY_MAX,
         history_ms: int = HISTORY_MS,
@@ -72,6 +90,8 @@ class SimulatedCluster:
         self.server: ApiServer
         self.store: Store
         self._port = port
+        self._kubelet = kubelet
+        self._seed = seed
         self._bookmark_s = bookmark_s
         self._history_max = history_max
         self._history_ms = history_ms
@@ -87,17 +107,21 @@ class SimulatedCluster:
         self.store.settle()
         return read_ledger(self.data / "apiserver.db")
 
+    def runs(self) -> list[Run]:
+        """What the kubelet has run."""
+        return read_runs(self.data / "kubelet.db")
+
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             self.data.mkdir(parents=True, exist_ok=True)
             stack.enter_context(_lock(self.data / "lock"))
             database = Database(self.data / "apiserver.db")
             stack.callback(database.close)
-            table = KindTable()
+            table, clock = KindTable(), WallClock()
             self.store = Store(
                 database,
                 table.kinds,
-                now_ms,
+                clock.now_ms,
                 history_max=self._history_max,
                 history_ms=self._history_ms,
             )
@@ -107,9 +131,13 @@ class SimulatedCluster:
                 self.store, table, {self.token: USER}, bookmark_s=self._bookmark_s
             )
             await self._listen(stack)
+            ledger = RunLedger(self.data / "kubelet.db")
+            stack.callback(ledger.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
-            maintenance = tasks.create_task(self._maintain())
-            stack.callback(maintenance.cancel)
+            stack.callback(tasks.create_task(self._maintain()).cancel)
+            if self._kubelet:
+                kubelet = Kubelet(LocalApi(self.server), ledger, clock, seed=self._seed)
+                stack.callback(tasks.create_task(kubelet.run()).cancel)
             self._stack = stack.pop_all()
         return self
 
@@ -232,6 +260,10 @@ class ClusterProcess:
     def ledger(self) -> list[AccessRow]:
         """All writes that clients asked for, in order; works while the server is down, too."""
         return read_ledger(self.data / "apiserver.db")
+
+    def runs(self) -> list[Run]:
+        """What the kubelet has run; works while the server is down, too."""
+        return read_runs(self.data / "kubelet.db")
 
     def start(self) -> Self:
         """Start it and wait until it answers.

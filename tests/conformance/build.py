@@ -1,16 +1,17 @@
 """Shapes of the fairness and jobs cases (their README) as production values."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from kai_es.kube.labels import GPU_MICRO, UNLIMITED
-from kai_es.kube.objects import GpuRequest, TopologyConstraint
+from kai_es.kube.objects import GpuRequest, PodSpec, TopologyConstraint
 from kai_es.kube.times import duration_ms, time_ms
+from kai_es.scheduler.fairness.counters import memory_in_devices
 from kai_es.scheduler.fairness.vectors import Vector
 from kai_es.scheduler.jobs.tree import JobTree, Member, PodSet, SubGroupSet, number_leaves
+from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.status import TaskStatus
 
 STATUS = {status.name.replace("_", "").lower(): status for status in TaskStatus}
@@ -109,11 +110,33 @@ def gpu_request(resources: Mapping[str, Any]) -> GpuRequest:
     )
 
 
-def devices_micro(gpu: GpuRequest) -> int:
-    """Whole devices, fractions with two decimals, and devices of claims."""
-    return math.floor(gpu.portion * 100 + 0.5) * gpu.count * (GPU_MICRO // 100) + micro(
-        sum(gpu.dra.values())
+def shape_of(resources: Mapping[str, Any], request_type: str = "") -> Shape:
+    """A request (`resReq`) as the shape of a task that has it."""
+    gpu = gpu_request(resources)
+    by_memory = gpu.memory_mib > 0 and gpu.portion == 0
+    spec = PodSpec(
+        requests={
+            "cpu": resources.get("milliCpu", 0),
+            "memory": resources.get("memory", 0),
+            **resources.get("scalars", {}),
+        },
+        gpu=gpu,
+        request_type=request_type or ("GpuMemory" if by_memory else "Regular"),
     )
+    return Shape(spec, 0)
+
+
+def demand(resources: Mapping[str, Any], device_mib: int | None) -> Vector:
+    """What a pending task weighs in its queue; GPU memory by devices of that size."""
+    shape = shape_of(resources)
+    cpu, memory, gpu = shape.fair
+    return cpu, memory, gpu + memory_in_devices(shape.memory_mib, device_mib)
+
+
+def plain_vector(raw: Mapping[str, Any]) -> Vector:
+    """A bundle with `gpus` (or a request's GPU fields), `milliCpu` and `memory`."""
+    cpu, memory, gpu = shape_of(raw).fair
+    return cpu, memory, gpu + micro(raw.get("gpus", 0))
 
 
 @dataclass

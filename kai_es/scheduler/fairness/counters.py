@@ -16,11 +16,6 @@ has no share of a device before it is placed; the functions here name the places
 Reference: pkg/scheduler/plugins/proportion/{proportion.go,utils/utils.go}.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
-
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.kube.objects import GpuRequest
 from kai_es.scheduler.flags import DRA_WEIGHS_NOTHING, Flags
@@ -61,17 +56,3 @@ def gpu_on_node(gpu: GpuRequest, *, quota: int, dra: int, device_mib: int, flags
         return claims
     hundredths = -(-100 * memory // device_mib)
     return gpu.count * hundredths * (GPU_MICRO // 100) + claims
-
-
-def rolled_up(own: NDArray[np.int64], parents: Sequence[int], order: Sequence[int]) -> None:
-    """Adds what each queue has to its parent, in place, so that every queue holds its subtree.
-
-    Args:
-        own: int64 [3, Q], amounts of the jobs directly in each queue.
-        parents: row of each queue's parent, negative at a root.
-        order: all rows, every child before its parent.
-    """
-    for row in order:
-        parent = parents[row]
-        if parent >= 0:
-            own[:, parent] += own[:, row]

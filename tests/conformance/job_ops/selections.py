@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kai_es.kube.objects import PodSpec
+from kai_es.scheduler.fairness.vectors import added
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.jobs import delay, gang, minimal, order, select, signature
 from kai_es.snapshot import status as statuses
+from kai_es.snapshot.shapes import Shape, mig_slices
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance import build
 from tests.conformance.build import CaseJob, CaseTask, at_ms, ms_of
@@ -25,7 +27,7 @@ def _may_be_placed(task: CaseTask, *, real: bool) -> bool:
     return select.should_allocate(task.status, virtual=task.virtual, real=real)
 
 
-def _to_allocate(job: CaseJob, case: Input, flags: Flags) -> list[CaseTask]:
+def to_allocate(job: CaseJob, case: Input, flags: Flags) -> list[CaseTask]:
     take = _take(job, real=case.get("realAllocation", False))
     free = [len(take(leaf.leaf, select.ALL_TASKS)) for leaf in job.tree.leaves]
     allocated = job.counts(statuses.ACTIVE_ALLOCATED)
@@ -36,21 +38,46 @@ def _to_allocate(job: CaseJob, case: Input, flags: Flags) -> list[CaseTask]:
 
 
 def tasks_to_allocate(case: Input, flags: Flags) -> Result:
-    tasks = _to_allocate(build.job_of(case["job"]), case, flags)
+    tasks = to_allocate(build.job_of(case["job"]), case, flags)
     return {"tasks": [task.name for task in tasks]}
 
 
 def has_tasks(case: Input, flags: Flags) -> Result:
-    return {"value": bool(_to_allocate(build.job_of(case["job"]), case, flags))}
+    return {"value": bool(to_allocate(build.job_of(case["job"]), case, flags))}
 
 
 def leaf_tasks_to_allocate(case: Input, flags: Flags) -> Result:
-    return {"count": len(_to_allocate(build.leaf_of_case(case["subGroup"]), case, flags))}
+    return {"count": len(to_allocate(build.leaf_of_case(case["subGroup"]), case, flags))}
 
 
 def leaf_allocatable_tasks(case: Input, flags: Flags) -> Result:
     take = _take(build.leaf_of_case(case["subGroup"]), real=case["realAllocation"])
     return {"count": len(take(0, select.ALL_TASKS))}
+
+
+def gpus_to_allocate(case: Input, flags: Flags) -> Result:
+    tasks = to_allocate(build.job_of(case["job"]), case, flags)
+    shapes = [build.shape_of(task.request) for task in tasks]
+    return {
+        "gpus": build.quantity(sum(shape.quota for shape in shapes), "gpu"),
+        "gpuMemoryMiB": sum(shape.spec.gpu.memory_mib for shape in shapes)
+        + sum(1000 * gb * n for shape in shapes for gb, n in _mig_memory(shape)),
+    }
+
+
+def _mig_memory(shape: Shape) -> list[tuple[int, int]]:
+    profiles = shape.spec.gpu.mig.items()
+    return [((mig_slices(name) or (0, 0))[1], count) for name, count in profiles]
+
+
+def resource_to_allocate(case: Input, flags: Flags) -> Result:
+    if case["job"] is None:
+        return {"resource": {}}
+    total = (0, 0, 0)
+    for task in to_allocate(build.job_of(case["job"]), case, flags):
+        total = added(total, build.demand(task.request, case.get("minNodeGpuMemoryMiB")))
+    cpu, memory, gpu = total
+    return {"resource": {"milliCpu": cpu, "memory": memory, "gpus": build.quantity(gpu, "gpu")}}
 
 
 def tasks_to_evict(case: Input, flags: Flags) -> Result:
@@ -164,7 +191,7 @@ def _request(task: CaseTask, names: list[str], flags: Flags) -> minimal.Request:
     amounts = (
         task.request.get("milliCpu", 0),
         task.request.get("memory", 0),
-        build.devices_micro(gpu),
+        build.shape_of(task.request).gpu + build.shape_of(task.request).dra,
         *(scalars.get(name, 0) + gpu.mig.get(name, 0) for name in names),
     )
     return minimal.comparable(
@@ -185,6 +212,8 @@ OPS: dict[str, Run] = {
     "hasTasksToAllocate": has_tasks,
     "subGroupTasksToAllocate": leaf_tasks_to_allocate,
     "subGroupAllocatableTasks": leaf_allocatable_tasks,
+    "gpusToAllocate": gpus_to_allocate,
+    "resourceToAllocate": resource_to_allocate,
     "tasksToEvict": tasks_to_evict,
     "preemptionDelayEnd": delay_end,
     "withinPreemptionDelay": within_delay,

@@ -1,10 +1,16 @@
 """The logs under test: one store, any number of clients."""
 
+import asyncio
 import contextlib
+import os
+import signal
+import sys
 
 import msgspec
 
 from kai_es.eventlog.faults import LogFaults
+from kai_es.eventlog.kafka import KafkaLog
+from kai_es.eventlog.kafka_lease import KafkaLeadership
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
@@ -67,18 +73,84 @@ class World:
     """Opens clients of one store and closes them all."""
 
     compacts_at_once = True
+    lease_s = 0.6
 
     def __init__(self):
         self.clients = []
+        self.processes = []
 
     async def open(self):
         log = self.client()
         self.clients.append(log)
         return log
 
+    async def holder(self, role, holder):
+        """A leader in a process of its own, or what looks like one from outside."""
+        return Holder(await (await self.leadership()).acquire(role, holder))
+
     async def close(self):
+        for process in self.processes:
+            await process.end()
         for log in self.clients:
             await log.close()
+
+
+class Holder:
+    """A holder in this process that can die or be paused."""
+
+    def __init__(self, lease):
+        self.lease = lease
+
+    async def die(self):
+        self.lease.abandon()
+
+    async def pause(self):
+        self.lease._task.cancel()
+
+    async def resume(self):
+        self.lease._task = asyncio.create_task(self.lease._keep())
+        self.lease._task.add_done_callback(self.lease._ended)
+
+    async def lost(self):
+        await self.lease.lost()
+
+
+class HolderProcess:
+    """A holder in a process of its own: `kafka_holder.py`."""
+
+    async def start(self, *args):
+        self.process = await start_module("tests.conformance.ports.kafka_holder", *args)
+        assert await self.process.stdout.readline() == b"leads\n"
+        return self
+
+    async def die(self):
+        self.process.kill()
+
+    async def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    async def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    async def lost(self):
+        assert await self.process.stdout.readline() == b"lost\n"
+
+    async def end(self):
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.communicate()
+
+
+async def start_module(module, *args):
+    """A child process that runs a module of the tests; what it prints is read by the caller."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        *map(str, args),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
 
 
 class MemoryWorld(World):
@@ -86,7 +158,7 @@ class MemoryWorld(World):
         super().__init__()
         self.compacts_at_once = faults is None
         self.store = MemoryStore(topics=TOPICS, faults=faults)
-        self.roles = MemoryLeadership(lease_s=0.6)
+        self.roles = MemoryLeadership(lease_s=self.lease_s)
 
     def client(self):
         return MemoryLog(store=self.store)
@@ -106,7 +178,30 @@ class SqliteWorld(World):
         return SqliteLog(self.path, topics=TOPICS, faults=self.faults)
 
     async def leadership(self):
-        return SqliteLeadership(await self.open(), lease_s=0.6)
+        return SqliteLeadership(await self.open(), lease_s=self.lease_s)
+
+
+class KafkaWorld(World):
+    compacts_at_once = False
+    lease_s = 1.6  # the tests' broker allows sessions from 1 s
+
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+
+    def client(self):
+        return KafkaLog(self.settings, topics=TOPICS)
+
+    async def leadership(self):
+        await (await self.open()).open()  # leadership goes by the topic `snapshot`
+        return KafkaLeadership(self.settings, session_s=self.lease_s)
+
+    async def holder(self, role, holder):
+        await (await self.open()).open()
+        process = HolderProcess()
+        self.processes.append(process)
+        settings = (self.settings.bootstrap, self.settings.prefix, self.lease_s)
+        return await process.start(*settings, role, holder)
 
 
 @contextlib.asynccontextmanager

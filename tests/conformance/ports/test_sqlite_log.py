@@ -2,10 +2,8 @@
 
 import asyncio
 import itertools
-import os
 import random
 import sqlite3
-import sys
 import time
 
 import pytest
@@ -24,6 +22,7 @@ from tests.conformance.ports.logs import (
     names,
     out,
     running,
+    start_module,
 )
 
 
@@ -222,15 +221,7 @@ async def test_old_entries_expire_by_topic(path):
 
 
 async def start_writer(path, producer):
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.conformance.ports.sqlite_writer",
-        path,
-        producer,
-        stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    return await start_module("tests.conformance.ports.sqlite_writer", path, producer)
 
 
 async def test_killed_writers_lose_and_tear_nothing(log, path):

@@ -1,0 +1,107 @@
+"""The log's topics on a broker: made when missing, checked when there."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import for_code
+
+from kai_es.eventlog.batch import MAX_MESSAGE_BYTES
+from kai_es.eventlog.kafka_client import KafkaSettings
+from kai_es.events.catalogue import Topic
+from kai_es.ports.errors import UnavailableError
+
+_UNKNOWN_TOPIC: Final = 3
+_ALREADY_EXISTS: Final = 36
+
+
+def provision(
+    admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]
+) -> None:
+    """Make the topics that are missing, then check all of them.
+
+    Raises:
+        UnavailableError: some differ from the catalogue; names each difference and the fix.
+        KafkaError: the broker cannot be asked, or refuses.
+    """
+    wanted = {settings.topic(topic.name): topic for topic in topics.values()}
+    found = _describe(admin, list(wanted))
+    missing = wanted.keys() - found.keys()
+    if missing:
+        _create(admin, settings, {name: wanted[name] for name in sorted(missing)})
+        admin.wait_for_topics(sorted(missing))
+        found = _describe(admin, list(wanted))
+    configs = admin.describe_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all"
+    )["topic"]
+    wrong = [
+        difference
+        for name, topic in wanted.items()
+        for difference in _differences(name, topic, found.get(name, 0), configs[name])
+    ]
+    if wrong:
+        raise UnavailableError(f"topics on {settings.bootstrap} differ: {'; '.join(wrong)}")
+
+
+def _describe(admin: KafkaAdminClient, names: list[str]) -> dict[str, int]:
+    """Partitions of the topics that are there."""
+    found = {}
+    for topic in admin.describe_topics(names):
+        if topic["error_code"] == _UNKNOWN_TOPIC:
+            continue
+        if topic["error_code"]:
+            raise for_code(topic["error_code"])(topic["name"])
+        found[topic["name"]] = len(topic["partitions"])
+    return found
+
+
+def _create(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]) -> None:
+    created = admin.create_topics(
+        {
+            name: {
+                "num_partitions": topic.partitions,
+                "replication_factor": settings.replication,
+                "configs": _configs(topic),
+            }
+            for name, topic in topics.items()
+        },
+        raise_errors=False,
+    )
+    for result in created["topics"]:
+        if result["error_code"] not in (0, _ALREADY_EXISTS):  # another process was quicker
+            raise for_code(result["error_code"])(f"{result['name']}: {result['error_message']}")
+
+
+def _configs(topic: Topic) -> dict[str, str]:
+    configs = {
+        "cleanup.policy": "compact" if topic.compacted else "delete",
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+    }
+    if not topic.compacted:
+        configs["retention.ms"] = str(topic.retention_ms)
+    return configs
+
+
+def _differences(
+    name: str, topic: Topic, partitions: int, configs: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """What a person has to change; longer retention and larger limits are fine."""
+    wrong = []
+    if partitions != topic.partitions:
+        wrong.append(
+            f"{name} has {partitions} partitions, needed are {topic.partitions} (a change would "
+            f"tear keys apart: use another prefix, or delete the topic while it is empty)"
+        )
+    for key, value in _configs(topic).items():
+        actual = str(configs[key]["value"])
+        if not _suffices(key, actual, value):
+            wrong.append(f"{name} has {key}={actual}, needed is {value} (kafka-configs --alter)")
+    return wrong
+
+
+def _suffices(key: str, actual: str, wanted: str) -> bool:
+    if key == "cleanup.policy":
+        return actual == wanted
+    kept_for_ever = key == "retention.ms" and actual == "-1"
+    return kept_for_ever or (wanted != "-1" and int(actual) >= int(wanted))

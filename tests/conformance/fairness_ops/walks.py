@@ -1,0 +1,155 @@
+"""The queue walk: fill, push, pop, and what is left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kai_es.kube.labels import UNLIMITED
+from kai_es.scheduler.fairness.order import QueueStanding, queue_key
+from kai_es.scheduler.fairness.vectors import NOTHING, Vector
+from kai_es.scheduler.flags import Flags
+from kai_es.scheduler.jobs import delay, gang
+from kai_es.scheduler.jobs.admission import Exclusion, JobFacts, WalkFilters, exclusion
+from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
+from kai_es.snapshot import status as statuses
+from kai_es.snapshot.status import TaskStatus
+from tests.conformance import build
+from tests.conformance.build import CaseJob, at_ms, ms_of
+from tests.conformance.fairness_ops import Input, Result
+from tests.conformance.fairness_ops.tables import QueueTable, allocatable, table_of, vector
+from tests.conformance.job_ops.selections import to_allocate
+from tests.conformance.job_ops.trees import ungated
+
+NOW_MS = 10**12
+
+
+class WalkedJob:
+    """A job of a case in the walk."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        self.name = raw.get("name", "")
+        minimums = raw.get("minAvailable", {"default": 1})
+        sub_groups = raw.get("subGroups") or {
+            name: {
+                "minAvailable": minimum,
+                "tasks": [
+                    task
+                    for task in raw.get("tasks", ())
+                    if (task.get("subGroup") or "default") == name
+                ],
+            }
+            for name, minimum in minimums.items()
+        }
+        self.job: CaseJob = build.job_of({"subGroups": sub_groups})
+        age = raw.get("createdAgo")
+        created = at_ms(raw.get("createdAt")) if age is None else NOW_MS - (ms_of(age) or 0)
+        self.created_ms = created
+        self.delay_end = delay.preemption_delay_end(
+            created_ms=created,
+            last_eviction_ms=at_ms(raw.get("lastEvictedAt")),
+            delay_ms=ms_of(raw.get("preemptionDelay")) or 0,
+        )
+
+    def key(self) -> Any:
+        elastic = gang.elasticity(self.job.tree, self.job.counts(statuses.ACTIVE_ALLOCATED))
+        priority = self.raw.get("priority", 0)
+        return (-priority, elastic, self.created_ms, self.raw.get("uid", ""))
+
+    def freed(self) -> Vector:
+        return build.plain_vector(self.raw.get("allocated") or {})
+
+
+def job_order(case: Input, flags: Flags) -> Result:
+    table = table_of(case["queues"])
+    options = case["options"]
+    depth = options.get("maxJobsQueueDepth", -1)
+    rules = WalkRules(
+        queue_key=_queue_key(case, table, flags),
+        job_key=WalkedJob.key,
+        victims=options.get("victimQueue", False),
+        freed=WalkedJob.freed,
+        depth=UNLIMITED if depth == -1 else depth,
+        flags=flags,
+    )
+    walk: QueueWalk[WalkedJob] = QueueWalk(table.parents, rules)
+    result: dict[str, Any] = {"pops": [], "fitErrorReasons": {}}
+    for step in case["steps"]:
+        if "init" in step:
+            jobs = [WalkedJob(raw) for raw in step["init"]]
+            walk = QueueWalk(table.parents, rules, _admitted(jobs, case, table, result))
+            result["emptyAfterInit"] = not walk
+        elif "push" in step:
+            job = WalkedJob(step["push"])
+            walk.push(table.uids.index(job.raw["queue"]), job)
+        else:
+            popped = walk.pop()
+            result["pops"].append(None if popped is None else popped.name)
+    if "pop" in case["steps"][-1]:
+        result["lastPop"] = result["pops"][-1]
+    result["popsUnordered"] = sorted(result["pops"], key=str)
+    return result
+
+
+def _queue_key(case: Input, table: QueueTable, flags: Flags) -> Any:
+    queues = table.queues
+
+    def by_age(row: int, _job: object, _freed: Vector) -> Any:
+        return at_ms(queues[row].get("createdAt")), row
+
+    def by_share(row: int, job: WalkedJob | None, freed: Vector) -> Any:
+        queue = queues[row]
+        standing = QueueStanding(
+            deserved=vector(queue, "deserved"),
+            fair_share=vector(queue, "fairShare"),
+            allocatable=allocatable(queue),
+            priority=queue.get("priority", 0),
+            created_ms=at_ms(queue.get("createdAt")),
+            identity=row,
+        )
+        wanted = NOTHING if job is None else _wanted(job, flags)
+        total = build.vector_of(case.get("totalResources"))
+        return queue_key(standing, vector(queue, "allocated"), wanted, freed, total, flags)
+
+    return by_share if case.get("useProportionQueueOrder") else by_age
+
+
+def _wanted(job: WalkedJob, flags: Flags) -> Vector:
+    total = NOTHING
+    for task in to_allocate(job.job, {"realAllocation": True}, flags):
+        cpu, memory, gpu = build.demand(task.request, None)
+        total = total[0] + cpu, total[1] + memory, total[2] + gpu
+    return total
+
+
+def _admitted(jobs: list[WalkedJob], case: Input, table: QueueTable, result: Result) -> Any:
+    options = case["options"]
+    filters = WalkFilters(
+        pending=options.get("filterNonPending", False),
+        ready=options.get("filterUnready", False),
+        preemptible=options.get("filterNonPreemptible", False),
+        active=options.get("filterNonActiveAllocated", False),
+        preemption_delay=options.get("filterWithinPreemptionDelay", False),
+    )
+    admitted = []
+    for job in jobs:
+        row = table.uids.index(job.raw["queue"]) if job.raw["queue"] in table.uids else -1
+        parent = table.queues[row].get("parent") if row >= 0 else ""
+        rooted = row >= 0 and (not parent or parent in table.uids)
+        why = exclusion(_facts(job, served=rooted and not table.children[row]), filters, NOW_MS)
+        if why is None:
+            admitted.append((row, job))
+        elif why is Exclusion.PREEMPTION_DELAY:
+            result["fitErrorReasons"][job.name] = [why.value]
+    return admitted
+
+
+def _facts(job: WalkedJob, *, served: bool) -> JobFacts:
+    counts = job.job.counts
+    return JobFacts(
+        has_pending=any(counts(frozenset({TaskStatus.PENDING}))),
+        ready=gang.ready_for_scheduling(job.job.tree, ungated(job.job)),
+        preemptible=job.raw.get("preemptibility") == "preemptible",
+        has_active=any(counts(statuses.ACTIVE_ALLOCATED)),
+        queue_serves=served,
+        delay_end_ms=job.delay_end,
+    )
