@@ -31,7 +31,7 @@ PRIORITY_CLASSES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """A model of node: GPUs, their product and memory, CPU and main memory."""
+    """A model of node: GPUs, their product and memory (0 = not told), CPU and main memory."""
 
     n_gpus: int
     product: str
@@ -90,8 +90,9 @@ def node(name: str, shape: NodeShape, *, labels: dict[str, str] | None = None) -
         known |= {
             GPU_COUNT_LABEL: str(shape.n_gpus),
             GPU_PRODUCT_LABEL: shape.product,
-            GPU_MEMORY_LABEL: str(shape.gpu_memory_mib),
         }
+        if shape.gpu_memory_mib:
+            known[GPU_MEMORY_LABEL] = str(shape.gpu_memory_mib)
     condition = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "apiVersion": "v1",
