@@ -1,27 +1,31 @@
-"""What conditions of nodes and pod groups say.
+"""What the scheduling conditions of a pod group say.
 
-Reference: pkg/scheduler/scheduler_util, pkg/scheduler/utils (scheduler-core §9.2, §4.10).
+Reference: pkg/scheduler/utils, pkg/scheduler/cache/cluster_info (scheduler-core §4.10).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from kai_es.kube.objects import Node, SchedulingCondition
+from kai_es.kube.labels import DEFAULT_NODE_POOL
+from kai_es.kube.objects import PodGroup, SchedulingCondition
 
 NO_BACKOFF: Final = -1
 """Effective `spec.schedulingBackoff` of a group that is never left out."""
 
-_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
+def waits_for_another_pool(group: PodGroup, pool_key: str) -> bool:
+    """Whether a group with back-off has failed in its node pool, so that nobody tries it here.
 
-def node_ready(node: Node) -> bool:
-    """Whether a node takes part: not cordoned, `Ready` if it says so, under no pressure.
+    It is left out until something moves it to another pool.
 
-    A node without any condition counts as ready.
+    Args:
+        group: the pod group.
+        pool_key: label key of node pools.
     """
-    if node.unschedulable or node.conditions.get("Ready", "True") != "True":
+    if scheduling_backoff(group.scheduling_backoff) == NO_BACKOFF:
         return False
-    return all(node.conditions.get(kind, "False") == "False" for kind in _PRESSURES)
+    last = last_condition(group.scheduling_conditions)
+    return last is not None and last.node_pool == group.labels.get(pool_key, DEFAULT_NODE_POOL)
 
 
 def last_condition(conditions: Sequence[SchedulingCondition]) -> SchedulingCondition | None:

@@ -115,3 +115,8 @@ def _bounded(amount: int, value: object, *, what: str, field: str) -> int:
     if amount > AMOUNT_MAX:
         raise InvalidObjectError(what, f"{field} is {value!r}, want less than 2^61 base units")
     return amount
+
+
+def saturating_add(one: int, other: int) -> int:
+    """A sum that stops at the largest 64-bit integer (counts of devices in foreign objects)."""
+    return min(one + other, 2**63 - 1)

@@ -5,9 +5,9 @@ from typing import Any
 
 from kai_es.scheduler import flags as rules
 from tests.conformance.diff import exact_map, first_difference
-from tests.conformance.job_ops import Run, searches, selections, trees
+from tests.conformance.job_ops import Run, searches, selections, texts, trees
 
-OPS: dict[str, Run] = {**trees.OPS, **selections.OPS, **searches.OPS}
+OPS: dict[str, Run] = {**trees.OPS, **selections.OPS, **searches.OPS, **texts.OPS}
 
 FLAGS: dict[str, rules.Flags] = {"stale": frozenset({rules.STALE_EVERY_POD_SET})}
 """Flags that all cases of an op need (docs/differences.md)."""
