@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-async def race(*coroutines: Coroutine[Any, Any, None]) -> int:
+async def race(*coroutines: Coroutine[Any, Any, Any]) -> int:
     """Run all until the first ends, then cancel the others and wait for them.
 
     Returns:

@@ -6,7 +6,7 @@ a pod may come before its group, its node or its queue. What a cycle reads are t
 shard (`kai_es.snapshot.columns`), which follow the rows by their marks of change.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -169,11 +169,13 @@ class Snapshot:
 
     offset:  the last accepted batch, −1 before the first.
     time_ms: the log's clock at that batch.
+    resume:  by shard the group uid at which its next cycle goes on after a cut, "" = not cut.
     """
 
     def __init__(self) -> None:
         self.offset = -1
         self.time_ms = 0
+        self.resume: Mapping[str, str] = {}
         self.pods: dict[str, PodRow] = {}
         self.nodes: Table[NodeRow] = Table()
         self.groups: Table[GroupRow] = Table()

@@ -150,6 +150,12 @@ class World:
         assert isinstance(entry.obj, Pod)
         return Sighting(pod=entry.obj, incarnation=entry.incarnation)
 
+    def n_live(self, kind: str) -> int:
+        """Live uids of a kind, those included of which every version is parked."""
+        valid = self.objects.live.get(kind, {})
+        parked = (uid for of, uid in self.parking.entries if of == kind and uid not in valid)
+        return len(valid) + sum(1 for uid in parked if self.parking.parked(kind, uid))
+
     def open_requests(self) -> Iterator[str]:
         """Ids of the open requests of every shard, by pod uid."""
         for request in self.requests.all():
@@ -286,6 +292,7 @@ class World:
         for kind, uid in touched.others:
             self._show_other(kind, uid)
         self.snapshot.offset, self.snapshot.time_ms = self.chain.offset, self.chain.time
+        self.snapshot.resume = {name: s.resume for name, s in self.reigns.shards.items()}
 
     def _show_pod(self, uid: str) -> None:
         seen = self.sighting(uid)

@@ -1,0 +1,108 @@
+"""May a cycle run, and may it evict? From what the log says of the informers (architecture §3)."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from kai_es.events.catalogue import OBJECTS, TOPICS
+from kai_es.events.decisions import Gate, Verdict
+from kai_es.snapshot.liveness import Liveness
+from kai_es.snapshot.world import World
+
+
+class Kind(NamedTuple):
+    """A kind that decisions rest on.
+
+    required: without the kind in the API server there is no cycle; else it counts as an empty list.
+    watched:  comes from a watch, which can fall silent.
+    """
+
+    name: str
+    required: bool = True
+    watched: bool = True
+
+
+KINDS: Final = (
+    Kind("Node"),
+    Kind("Pod"),
+    Kind("PodGroup"),
+    Kind("Queue"),
+    Kind("PriorityClass", required=False),
+    Kind("ShardConfig", required=False, watched=False),
+)
+
+PIPELINE_NO_EVICT_MS: Final = 5_000
+PIPELINE_CLOSED_MS: Final = 30_000
+"""`Alive` comes every 2 s: two missed ones and the picture is too old to evict on."""
+
+WATCH_NO_EVICT_MS: Final = 90_000
+WATCH_CLOSED_MS: Final = 300_000
+"""Bookmarks come once a minute."""
+
+SKEW_MAX_MS: Final = 2_000
+"""As far as clocks may differ."""
+
+PARKED_MIN: Final = 100
+PARKED_SHARE: Final = 0.01
+"""So many parked versions of a kind, and such a share of its live uids, are no accident."""
+
+PARTITIONS: Final = range(TOPICS[OBJECTS].partitions)
+
+Finding = tuple[Verdict, str]
+
+
+def judge(
+    world: World, *, shard: str, now_ms: int, skew_ms: int = 0, kinds: Sequence[Kind] = KINDS
+) -> Gate:
+    """The verdict for a cycle that starts now.
+
+    Args:
+        world: what the log says.
+        shard: whose cycle it is.
+        now_ms: the shell's clock.
+        skew_ms: how far that clock is from the log's.
+        kinds: what must be listed.
+    """
+    findings = [
+        *_of_config(world, shard),
+        *(finding for kind in kinds for finding in _of_kind(world.liveness, kind, now_ms)),
+        *_of_parked(world),
+        *_of_age("pipeline-age", now_ms - world.liveness.alive_ms(PARTITIONS), _PIPELINE),
+    ]
+    if abs(skew_ms) > SKEW_MAX_MS:
+        findings.append((Verdict.NO_EVICT, "clock-skew"))
+    verdict = max((verdict for verdict, _ in findings), default=Verdict.OPEN)
+    return Gate(verdict=verdict, reasons=tuple(sorted({reason for _, reason in findings})))
+
+
+_PIPELINE: Final = (PIPELINE_NO_EVICT_MS, PIPELINE_CLOSED_MS)
+_WATCH: Final = (WATCH_NO_EVICT_MS, WATCH_CLOSED_MS)
+
+
+def _of_config(world: World, shard: str) -> Iterator[Finding]:
+    if world.snapshot.config(shard) is None:
+        yield Verdict.CLOSED, "no-config"
+
+
+def _of_kind(liveness: Liveness, kind: Kind, now_ms: int) -> Iterator[Finding]:
+    if not liveness.is_listed(kind.name, PARTITIONS):
+        yield Verdict.CLOSED, f"kind-not-listed:{kind.name}"
+    elif not liveness.is_served(kind.name):
+        if kind.required:
+            yield Verdict.CLOSED, f"kind-not-served:{kind.name}"
+    elif kind.watched:
+        age_ms = now_ms - liveness.watched_ms(kind.name)
+        yield from _of_age(f"watch-age:{kind.name}", age_ms, _WATCH)
+
+
+def _of_age(reason: str, age_ms: int, limits: tuple[int, int]) -> Iterator[Finding]:
+    no_evict_ms, closed_ms = limits
+    if age_ms > closed_ms:
+        yield Verdict.CLOSED, reason
+    elif age_ms > no_evict_ms:
+        yield Verdict.NO_EVICT, reason
+
+
+def _of_parked(world: World) -> Iterator[Finding]:
+    for kind, n_parked in world.parking.counts().items():
+        if n_parked >= PARKED_MIN and n_parked > PARKED_SHARE * world.n_live(kind):
+            yield Verdict.CLOSED, f"parked:{kind}"
