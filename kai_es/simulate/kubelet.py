@@ -12,10 +12,11 @@ Reference: k8s.io/kubernetes/pkg/kubelet/{lifecycle/predicate,status/status_mana
 
 import asyncio
 import enum
+import functools
 import heapq
 import itertools
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -33,13 +34,16 @@ from kai_es.simulate import pod_status
 from kai_es.simulate.runs import Run, RunLedger
 
 Object = dict[str, Any]
+Action = Callable[[], Coroutine[Any, Any, object]]
 
 START_MS: Final = (20, 200)
 """From bound to running: image there, sandbox up. Uniform, by pod."""
 STOP_MS: Final = (20, 100)
 """From deleted to gone: the container heeds SIGTERM. Never longer than the grace period."""
 ACTIONS_MAX: Final = 256
-"""Actions at one time; more wait for the next turn."""
+"""Reports to the API under way at a time."""
+IDLE_MS: Final = 60_000
+"""How long to wait if nothing is planned; whatever is seen wakes earlier."""
 GPU: Final = "nvidia.com/gpu"
 TERMINAL: Final = ("Succeeded", "Failed")
 OUTCOMES: Final = ("succeeded", "deleted", "ended by others")
@@ -69,11 +73,11 @@ class NodeApi(Protocol):
         """First all there is, nodes before pods, in one chunk; then every change."""
         ...
 
-    async def report(self, pod: PodRef, patch: Object) -> bool:
+    def report(self, pod: PodRef, patch: Object) -> Coroutine[Any, Any, bool]:
         """Strategic merge patch on the pod's status; False: the pod is gone."""
         ...
 
-    async def remove(self, pod: PodRef) -> bool:
+    def remove(self, pod: PodRef) -> Coroutine[Any, Any, bool]:
         """Delete the pod without grace; False: it is gone already."""
         ...
 
@@ -150,8 +154,8 @@ class Kubelet:
         self._agenda: list[tuple[int, int, State, str]] = []
         self._numbers = itertools.count()
         self._wake = asyncio.Event()
-        self._refusals: list[tuple[PodRef, Object]] = []
-        self._removals: list[PodRef] = []
+        self._orders: list[Action] = []
+        self._slots = asyncio.Semaphore(ACTIONS_MAX)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -211,7 +215,7 @@ class Kubelet:
                 self._end(held, "deleted" if seen.deleted else "ended by others")
                 self._release(held)
             if not seen.deleted and "deletionTimestamp" in meta:
-                self._removals.append(_ref(obj))
+                self._orders.append(functools.partial(self._api.remove, _ref(obj)))
         elif held is None and room.allocatable is None:
             room.homeless[meta["uid"]] = obj
         else:
@@ -242,7 +246,8 @@ class Kubelet:
             self._ledger.bound(_run(obj, resources, devices, now))
         if reason:
             self._ledger.ended(ref.uid, now, reason)
-            self._refusals.append((ref, pod_status.refused(reason, message)))
+            refusal = pod_status.refused(reason, message)
+            self._orders.append(functools.partial(self._api.report, ref, refusal))
             return None
         held = Held(ref, node, resources, devices, run_ms, obj)
         self._held[ref.uid] = room.held[ref.uid] = held
@@ -279,27 +284,26 @@ class Kubelet:
         due_ms = self._clock.now_ms() + max(0, in_ms)
         entry = (due_ms, next(self._numbers), held.state, held.ref.uid)
         heapq.heappush(self._agenda, entry)
+        self._wake.set()
 
     async def _act(self) -> None:
-        while True:
-            self._wake.clear()
-            due = self._due()
-            if not (due or self._refusals or self._removals):
-                next_ms = self._agenda[0][0] - self._clock.now_ms() if self._agenda else 60_000
-                await wait_for(self._wake, clock=self._clock, seconds=max(next_ms, 1) / 1000)
-                continue
-            refusals, self._refusals = self._refusals, []
-            removals, self._removals = self._removals, []
-            await asyncio.gather(
-                *(self._api.report(ref, patch) for ref, patch in refusals),
-                *(self._api.remove(ref) for ref in removals),
-                *(self._advance(held) for held in due),
-            )
+        """Begin what is due; a report that the API makes wait holds up no other pod."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._wake.clear()
+                due, self._orders = self._orders, []
+                due += [functools.partial(self._advance, held) for held in self._due()]
+                for action in due:
+                    await self._slots.acquire()
+                    tasks.create_task(action()).add_done_callback(lambda _: self._slots.release())
+                if not due:
+                    next_ms = self._agenda[0][0] - self._clock.now_ms() if self._agenda else IDLE_MS
+                    await wait_for(self._wake, clock=self._clock, seconds=max(next_ms, 1) / 1000)
 
     def _due(self) -> list[Held]:
         now = self._clock.now_ms()
         due: list[Held] = []
-        while self._agenda and self._agenda[0][0] <= now and len(due) < ACTIONS_MAX:
+        while self._agenda and self._agenda[0][0] <= now:
             _, _, state, uid = heapq.heappop(self._agenda)
             held = self._held.get(uid)
             if held is not None and held.state is state:

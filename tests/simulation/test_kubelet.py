@@ -11,10 +11,12 @@ import pytest
 
 from kai_es.simulate.answers import MERGE_PATCH
 from kai_es.simulate.cluster import ClusterProcess, SimulatedCluster, WallClock
+from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD
 from kai_es.simulate.kubelet import Kubelet, requested
+from kai_es.simulate.kubelet_http import serve
 from kai_es.simulate.kubelet_local import LocalApi
-from kai_es.simulate.runs import RunLedger
+from kai_es.simulate.runs import RunLedger, read_runs
 from kai_es.simulate.server import Call
 from kai_es.simulate.verbs import Target
 from tests.simulation.api_client import PODS, Api, a_binding
@@ -304,3 +306,40 @@ def test_kubelet_survives_kills_of_its_process(tmp_path: Path):
         assert [r.outcome for r in runs] == ["succeeded"] * 20
         assert all(r.ended_ms - r.started_ms >= 400 for r in runs)
         api.close()
+
+
+async def test_kubelet_over_http_rides_out_what_an_api_server_does(
+    cluster: Cluster, tmp_path: Path
+):
+    """Dropped watches, compaction while it was away, 429 and lost answers."""
+    task = asyncio.create_task(serve(str(cluster.kubeconfig), tmp_path / "kubelet"))
+    await cluster.node("n1", cpu="64", pods="64", **{"nvidia.com/gpu": "64"})
+    try:
+        await cluster.pod("forever")
+        await cluster.until(lambda: cluster.phase("forever") == "Running")
+        await cluster.pod("forced")
+        await cluster.until(lambda: cluster.phase("forced") == "Running")
+        rules = [
+            Fault(action="error", code=429, subresource="status", probability=0.3),
+            Fault(action="lose", subresource="status", probability=0.3),
+            Fault(action="error", code=503, verb="watch", times=3),
+        ]
+        cluster.server.faults.replace(rules, seed=1)
+        for stream in list(cluster.server.watches):
+            stream.drop()
+        await cluster.call("DELETE", Target(POD, "default", "forced"), {"gracePeriodSeconds": 0})
+        for i in range(10):
+            await cluster.pod(f"p{i}", run_seconds="0.05")
+        cluster.store.compact(cluster.store.rv)
+        await cluster.until(lambda: all(cluster.phase(f"p{i}") == "Succeeded" for i in range(10)))
+        await cluster.call("DELETE", Target(POD, "default", "forever"))
+        await cluster.until(lambda: cluster.phase("forever") == "gone")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    runs = read_runs(tmp_path / "kubelet" / "kubelet.db")
+    outcomes = {r.name: r.outcome for r in runs}
+    assert outcomes == {"forever": "deleted", "forced": "deleted"} | {
+        f"p{i}": "succeeded" for i in range(10)
+    }
+    assert all(rule.acted for rule in rules)
