@@ -60,11 +60,24 @@ class DecayedUsage(NamedTuple):
     """Normalised decayed usage, the input `usage` of a cycle.
 
     by_queue: queue name -> resource (cpu | memory | gpu) -> 0..1.
-    as_of:    snapshot offset up to which the books are folded.
+    as_of:    snapshot offset up to which the books are folded, as_of_ms: time of that batch. Usage
+              is as old as the older of this and of the time it was fetched.
     """
 
     by_queue: Mapping[str, Mapping[str, float]]
     as_of: int
+    as_of_ms: int = 0
+
+
+class Window(NamedTuple):
+    """What a usage query sums over (reference fairness.md §9.5).
+
+    start_ms: of the window; it ends now.
+    half_life_ms: age at which use counts half, None = no decay.
+    """
+
+    start_ms: int
+    half_life_ms: int | None = None
 
 
 class UsageStore(Protocol):
