@@ -56,3 +56,14 @@ class BooksStore(Protocol[Rows_contra, Stored_co]):
     async def digest(self) -> Digest:
         """A value of all rows; equal folds give equal digests."""
         ...
+
+
+class Rollup(Protocol):
+    """Sums of usage by hour, day and month.
+
+    Raises: UnavailableError while the store is away, or another roll-up came in between.
+    """
+
+    async def roll_up(self) -> bool:
+        """Store the next buckets that the usage projection has passed; True = there are more."""
+        ...

@@ -14,7 +14,8 @@ from kai_es.storage.engine import to_time
 
 NULL: Final = "\\N"
 INFINITY: Final = "infinity"
-_SPECIAL: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_SPECIAL: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x00": ""})
+"""PostgreSQL has no NUL in text; one in a message is somebody's bug and not worth stopping for."""
 _CACHED: Final = 8_192
 
 

@@ -15,7 +15,7 @@ import sqlalchemy
 from sqlalchemy import Connection, Engine
 
 from kai_es.ports.stores import DecayedUsage, Window
-from kai_es.storage import offsets, usage
+from kai_es.storage import offsets
 from kai_es.storage.engine import mapped, to_time
 from kai_es.storage.rollup import frozen_view
 from kai_es.storage.sweep import HELD
@@ -69,7 +69,7 @@ class PostgresDecayedUsage:
 
     def _decayed(self, window: Window | None, now_ms: int) -> DecayedUsage:
         with mapped("reading decayed usage"), frozen_view(self._engine) as connection:
-            place = offsets.read(connection, usage.NAME)
+            place = offsets.read(connection, offsets.USAGE)
             found = decayed(connection, window, now_ms=now_ms) if window is not None else {}
         return DecayedUsage(found, as_of=place.offset, as_of_ms=place.time_ms)
 

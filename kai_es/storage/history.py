@@ -1,6 +1,7 @@
 """Rows of the history projection: cycles, decisions, runs of pending reasons, bind attempts."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -34,7 +35,7 @@ from projectors.history import (
     shares_of,
 )
 
-NAME: Final = "history"
+NAME: Final = offsets.HISTORY
 TABLES: Final = ("cycle", "decision", "pending_reason", "bind_attempt")
 VERDICTS: Final = {
     Verdict.OPEN: "open",
@@ -60,6 +61,7 @@ _ATTEMPT: Final = (
     *("time", "batch_offset", "n", "request_id", "attempt", "binder", "pod_uid", "outcome"),
     *("final", "code", "node", "status", "reason", "message", "duration_ms"),
 )
+_NUL: Final = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # jsonb has none, see `copy.text`
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -327,5 +329,4 @@ def _json(value: tuple[Reason, ...] | dict[str, float] | dict[str, list[dict[str
 
 
 def _plain_json(value: object) -> str:
-    # jsonb has no \u0000; a NUL in a message is somebody's bug, not worth stopping for
-    return _encoder.encode(value).decode().replace("\\u0000", "")
+    return _NUL.sub(r"\1", _encoder.encode(value).decode())

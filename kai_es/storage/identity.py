@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from kai_es.storage import offsets, usage
+from kai_es.storage import offsets
 from kai_es.storage.engine import mapped, to_time
 from kai_es.storage.rollup import after, floor, frozen_view
 from kai_es.storage.sweep import HELD, MS, NODES
@@ -106,7 +106,7 @@ def _overlaps(connection: Connection) -> Violation | None:
 def _hours(
     connection: Connection, start: datetime.datetime | None, end: datetime.datetime | None
 ) -> Violation | None:
-    place = offsets.read(connection, usage.NAME)
+    place = offsets.read(connection, offsets.USAGE)
     lo = start or connection.execute(_FIRST).scalar_one()
     end = end or to_time(place.time_ms)
     while lo is not None and lo < end:

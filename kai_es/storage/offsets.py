@@ -12,6 +12,9 @@ from sqlalchemy import Connection
 from kai_es.ports.books import Place
 from kai_es.storage.engine import to_ms, to_time
 
+USAGE: Final = "usage"
+HISTORY: Final = "history"
+
 _READ: Final = sqlalchemy.text(
     'SELECT "offset", time, state FROM projection_offset WHERE projection = :projection'
 )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import sqlalchemy
 from sqlalchemy import Connection, Engine
 
-from kai_es.storage import offsets, usage
+from kai_es.storage import offsets
 from kai_es.storage.engine import mapped, to_time
 from kai_es.storage.sweep import HELD, NODES, QUEUES
 
@@ -49,18 +49,20 @@ class Level(NamedTuple):
     frozen: datetime.datetime | None
 
 
-def roll_up(engine: Engine) -> None:
-    """Store every bucket that the usage projection has passed; go back where rows changed."""
+def roll_up(engine: Engine) -> bool:
+    """Store the next buckets that the usage projection has passed; go back where rows changed.
+
+    Returns:
+        Whether there are more: call again.
+    """
     with mapped("rewinding roll-ups"), frozen_view(engine) as connection:
         _go_back(connection)
-    more = True
-    while more:
-        with mapped("rolling up hours"), frozen_view(engine) as connection:
-            more = _hours(connection)
-    with mapped("rolling up days and months"), frozen_view(engine) as connection:
+    with mapped("rolling up usage"), frozen_view(engine) as connection:
+        more = _hours(connection)
         for level in ("day", "month"):
             _sum_up(connection, level)
         _freeze(connection)
+    return more
 
 
 def levels(connection: Connection) -> dict[str, Level]:
@@ -122,7 +124,7 @@ def _go_back(connection: Connection) -> None:
 
 def _hours(connection: Connection) -> bool:
     """Compute the next hours; tells whether there are more."""
-    place = offsets.read(connection, usage.NAME)
+    place = offsets.read(connection, offsets.USAGE)
     first = connection.execute(_FIRST).scalar_one()
     if place.offset == -1 or first is None:
         return False
@@ -176,7 +178,7 @@ def _sum_up(connection: Connection, level: str) -> None:
 
 def _freeze(connection: Connection) -> None:
     """Freeze the months that ended long ago, at every level."""
-    place = offsets.read(connection, usage.NAME)
+    place = offsets.read(connection, offsets.USAGE)
     month = levels(connection)["month"].watermark
     if place.offset == -1 or month is None:
         return

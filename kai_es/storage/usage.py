@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 
 from kai_es.ports.books import Digest, Place
 from kai_es.ports.stores import DivergedError
-from kai_es.storage import offsets
+from kai_es.storage import offsets, rollup
 from kai_es.storage.copy import (
     INFINITY,
     copy_lines,
@@ -35,7 +35,7 @@ from projectors.facts import (
 from projectors.runs import UNCERTAIN_START, Closed, Opened, RunRows
 from projectors.usage import Stored, UsageRows
 
-NAME: Final = "usage"
+NAME: Final = offsets.USAGE
 TABLES: Final = (
     "allocation_interval",
     "request_interval",
@@ -89,6 +89,10 @@ class PostgresUsage:
     async def digest(self) -> Digest:
         """A value of all rows."""
         return await asyncio.to_thread(digest_of, self._engine, TABLES)
+
+    async def roll_up(self) -> bool:
+        """Store the next buckets that this projection has passed; True = there are more."""
+        return await asyncio.to_thread(rollup.roll_up, self._engine)
 
     def _place(self) -> Place:
         with mapped("reading the usage projection's place"), self._engine.connect() as connection:

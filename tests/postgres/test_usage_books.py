@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kai_es.ports.books import Place
 from kai_es.ports.stores import DivergedError
 from kai_es.snapshot.world import World
+from kai_es.storage import rollup
 from kai_es.storage.engine import to_ms, to_time
 from kai_es.storage.identity import check_identity
-from kai_es.storage.rollup import roll_up
 from kai_es.storage.usage import PostgresUsage
 from projectors.runs import Moment
 from projectors.usage import Usage
@@ -69,6 +69,11 @@ def restored(engine, batches):
         stored=asyncio.run(PostgresUsage(engine).stored()),
     )
     return usage
+
+
+def roll_up(engine):
+    while rollup.roll_up(engine):
+        pass
 
 
 def wipe(engine):
