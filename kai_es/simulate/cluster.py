@@ -20,6 +20,7 @@ import yaml
 from aiohttp import web
 
 from kai_es.ports.errors import UnavailableError
+from kai_es.simulate import crds
 from kai_es.simulate.database import AccessRow, Database, read_ledger
 from kai_es.simulate.kinds import KindTable
 from kai_es.simulate.kubelet import Kubelet
@@ -117,10 +118,10 @@ class SimulatedCluster:
             stack.enter_context(_lock(self.data / "lock"))
             database = Database(self.data / "apiserver.db")
             stack.callback(database.close)
-            table, clock = KindTable(), WallClock()
+            table, defined, clock = KindTable(), crds.stored_kinds(database), WallClock()
             self.store = Store(
                 database,
-                table.kinds,
+                [*table.kinds, *defined],
                 clock.now_ms,
                 history_max=self._history_max,
                 history_ms=self._history_ms,
@@ -128,7 +129,11 @@ class SimulatedCluster:
             stack.callback(self.store.settle)
             self.token = _token(self.data / "token")
             self.server = ApiServer(
-                self.store, table, {self.token: USER}, bookmark_s=self._bookmark_s
+                self.store,
+                table,
+                {self.token: USER},
+                defined=defined,
+                bookmark_s=self._bookmark_s,
             )
             await self._listen(stack)
             ledger = RunLedger(self.data / "kubelet.db")

@@ -10,7 +10,9 @@ import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 LEDGER_ROWS_MAX: Final = 4_000_000
 """Rows of the access ledger that are kept: about 100 bytes each, so 400 MB of disk."""
@@ -100,6 +102,16 @@ class Database:
         """All rows kept, by resourceVersion."""
         for row in self._sql.execute("SELECT * FROM change ORDER BY rv"):
             yield ChangeRow(*row)
+
+    def live(self, resource: str) -> list[dict[str, Any]]:
+        """The objects of one resource as they are now."""
+        latest: dict[str, ChangeRow] = {}
+        query = "SELECT * FROM change WHERE resource = ? ORDER BY rv"
+        for values in self._sql.execute(query, (resource,)):
+            row = ChangeRow(*values)
+            latest[row.key] = row
+        rows = [row for row in latest.values() if row.type != "DELETED"]
+        return [msgspec.json.decode(row.body) for row in rows]
 
     def write(self, changes: Sequence[ChangeRow], accesses: Sequence[AccessRow]) -> None:
         """Store both in one transaction."""

@@ -62,6 +62,11 @@ class Kind:
         return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
 
     @cached_property
+    def field_paths(self) -> tuple[tuple[str, ...], ...]:
+        """`fields`, each as its keys."""
+        return tuple(tuple(field.split(".")) for field in self.fields)
+
+    @cached_property
     def path(self) -> str:
         """URL path of the cluster-wide collection."""
         root = f"/apis/{self.group}" if self.group else "/api"
@@ -161,6 +166,18 @@ QUEUE: Final = custom("scheduling.run.ai", "v2", "Queue", "queues", namespaced=F
 POD_GROUP: Final = custom("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", short=("pg",))
 BIND_REQUEST: Final = custom("scheduling.run.ai", "v1alpha2", "BindRequest", "bindrequests")
 
+DEFINITION: Final = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    namespaced=False,
+    status=True,
+    status_born=DROPPED,
+    generation=True,
+    short=("crd",),
+)
+
 KINDS: Final = (
     NODE,
     POD,
@@ -229,6 +246,7 @@ KINDS: Final = (
     _workload("apps", "ReplicaSet", "replicasets"),
     _workload("apps", "StatefulSet", "statefulsets"),
     _workload("apps", "DaemonSet", "daemonsets"),
+    DEFINITION,
     QUEUE,
     POD_GROUP,
     BIND_REQUEST,
@@ -250,18 +268,29 @@ class KindTable:
     """Kinds by URL: group, version, plural."""
 
     def __init__(self, kinds: Iterable[Kind] = KINDS) -> None:
-        self.kinds = tuple(kinds)
-        self._by_path = {(k.group, k.version, k.plural): k for k in self.kinds}
-        self._by_resource = {k.resource: k for k in self.kinds}
-        assert len(self._by_path) == len(self._by_resource) == len(self.kinds), "a kind twice"
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        for kind in kinds:
+            self.add(kind)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """All kinds, in the order in which they were added."""
+        return tuple(self._by_path.values())
+
+    def add(self, kind: Kind) -> bool:
+        """Serve a kind; False = its resource is served already, in this version or another."""
+        if any(kind.resource == known.resource for known in self._by_path.values()):
+            return False
+        self._by_path[kind.group, kind.version, kind.plural] = kind
+        return True
+
+    def remove(self, kind: Kind) -> None:
+        """Serve a kind no more."""
+        del self._by_path[kind.group, kind.version, kind.plural]
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         """The kind served at this path, None if there is none."""
         return self._by_path.get((group, version, plural))
-
-    def by_resource(self, resource: str) -> Kind | None:
-        """The kind named `plural[.group]`, whatever its version."""
-        return self._by_resource.get(resource)
 
     def groups(self) -> dict[str, dict[str, list[Kind]]]:
         """Group → version → kinds, in table order; the core group is ""."""

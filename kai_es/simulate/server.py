@@ -5,7 +5,7 @@ Measured: aiohttp costs 80–100 µs of a request, a hand-written protocol 40 µ
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 from aiohttp import web
 
-from kai_es.simulate import answers, discovery
+from kai_es.simulate import answers, crds, discovery
 from kai_es.simulate.answers import Answer, ApiError
 from kai_es.simulate.database import AccessRow
 from kai_es.simulate.faults import Fault, Faults, Request
-from kai_es.simulate.kinds import POD, KindTable
+from kai_es.simulate.kinds import DEFINITION, POD, Kind, KindTable
 from kai_es.simulate.store import Store
 from kai_es.simulate.verbs import DeleteOptions, Target, Verbs
 from kai_es.simulate.watches import BOOKMARK_S, WatchOptions, WatchStream, is_true
@@ -58,7 +58,11 @@ class Call:
 
 
 class ApiServer:
-    """The simulated API server, ready to be put behind a socket (`handle`) or called (`write`)."""
+    """The simulated API server, ready to be put behind a socket (`handle`) or called (`write`).
+
+    tokens:  token -> user.
+    defined: kinds of the definitions in the store (`crds.stored_kinds`).
+    """
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class ApiServer:
         table: KindTable,
         tokens: Mapping[str, str],
         *,
+        defined: Iterable[Kind] = (),
         bookmark_s: float = BOOKMARK_S,
     ) -> None:
         self.store = store
@@ -73,6 +78,9 @@ class ApiServer:
         self.faults = Faults()
         self.watches: set[WatchStream] = set()
         self._table = table
+        self._defined = {kind.resource: kind for kind in defined if table.add(kind)}
+        for kind in self._defined.values():
+            store.add_kind(kind)
         self._tokens = dict(tokens)
         self._bookmark_s = bookmark_s
         self._admin: dict[tuple[str, str], Callable[[dict[str, Any]], Any]] = {
@@ -220,6 +228,8 @@ class ApiServer:
         """Execute a write, enter it into the access ledger, answer when both are in the file."""
         try:
             answer = self._write(call)
+            if call.target.kind is DEFINITION and answer.rv:
+                self._follow_definitions()
         except ApiError as error:
             answer = error.answer()
         target = call.target
@@ -273,6 +283,19 @@ class ApiServer:
             name = _name_in(call.body)
             target = Target(POD, target.namespace, name, "binding")
         return self.verbs.bind(target, call.body, dry=dry)
+
+    def _follow_definitions(self) -> None:
+        """Serve what definitions define, and no more what they no longer do."""
+        objects = [stored.object() for stored in self.store.shelf(DEFINITION).live.values()]
+        defined = {kind.resource: kind for kind in map(crds.kind_of, objects)}
+        for resource, kind in defined.items():
+            if resource not in self._defined and self._table.add(kind):
+                self.store.add_kind(kind)
+                self._defined[resource] = kind
+        for resource in self._defined.keys() - defined.keys():
+            kind = self._defined.pop(resource)
+            self.store.remove_all(kind)
+            self._table.remove(kind)
 
     async def _watch(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         options = WatchOptions.of(call.target.kind, call.target.namespace, call.query)

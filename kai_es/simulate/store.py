@@ -48,7 +48,7 @@ class Stored:
         self.uid = str(meta["uid"])
         self.body = body
         self.labels: Mapping[str, str] = meta.get("labels") or _NO_LABELS
-        self.fields = tuple(_field(obj, path) for path in kind.fields)
+        self.fields = tuple([_field(obj, path) for path in kind.field_paths])
 
     def object(self) -> dict[str, Any]:
         """The decoded object, the caller's own."""
@@ -56,12 +56,14 @@ class Stored:
         return decoded
 
 
-def _field(obj: Any, path: str) -> str:
-    for part in path.split("."):
-        obj = obj.get(part) if isinstance(obj, dict) else None
-    if isinstance(obj, bool):
-        return "true" if obj else "false"
-    return sys.intern(obj) if isinstance(obj, str) else ""
+def _field(obj: Any, path: tuple[str, ...]) -> str:
+    for part in path:
+        if type(obj) is not dict:
+            return ""
+        obj = obj.get(part)
+    if type(obj) is str:
+        return sys.intern(obj)
+    return "true" if obj is True else "false" if obj is False else ""
 
 
 class Change:
@@ -154,7 +156,9 @@ class Store:
         self.history_max = history_max
         self.history_ms = history_ms
         self.rv = database.rv
-        self._shelves = {kind.resource: Shelf(kind) for kind in kinds}
+        self._shelves: dict[str, Shelf] = {}
+        for kind in kinds:
+            self.add_kind(kind)
         self._changes: list[tuple[Shelf, Change]] = []
         self._accesses: list[AccessRow] = []
         self._commit: asyncio.Future[None] | None = None
@@ -184,7 +188,7 @@ class Store:
         return self._database.cluster_id
 
     def add_kind(self, kind: Kind) -> None:
-        """Serve one more kind."""
+        """Keep objects of one more kind; the first of several of one resource counts."""
         self._shelves.setdefault(kind.resource, Shelf(kind))
 
     def shelf(self, kind: Kind) -> Shelf:
@@ -196,6 +200,11 @@ class Store:
         return self._shelves[kind.resource].live.get(key)
 
     # -- writing
+
+    def remove_all(self, kind: Kind) -> None:
+        """Delete every object of a kind."""
+        for stored in list(self._shelves[kind.resource].live.values()):
+            self.remove(kind, stored.key, stored.object())
 
     def put(self, kind: Kind, key: str, obj: dict[str, Any]) -> Stored:
         """Create or replace. `obj` has kind and apiVersion first; gets its resourceVersion."""

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from kai_es.simulate import answers, pods
+from kai_es.simulate import answers, crds, pods
 from kai_es.simulate.answers import Cause
-from kai_es.simulate.kinds import NAMESPACE, POD, PRIORITY_CLASS, Kind
+from kai_es.simulate.kinds import DEFINITION, NAMESPACE, POD, PRIORITY_CLASS, Kind
 
 Object = dict[str, Any]
 
@@ -146,6 +146,10 @@ def prepare_create(kind: Kind, sent: Object, *, uid: str, now_ms: int) -> Object
         causes += pods.check(obj)
         _checked(kind, obj, causes)
         pods.set_defaults(obj)
+    elif kind is DEFINITION:
+        causes += crds.check(obj)
+        if not causes:
+            crds.establish(obj, meta["creationTimestamp"])
     elif kind is NAMESPACE:
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]

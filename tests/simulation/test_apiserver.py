@@ -621,6 +621,50 @@ def test_list_from_the_future_times_out(api: Api):
     assert answer["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
+# -- custom kinds
+
+
+def test_definition_makes_a_kind_known_until_it_is_deleted(api: Api):
+    group = f"{api.namespace}.example.com"
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        },
+    }
+    names = {"kind": "Widget", "plural": "widgets", "singular": "widget"}
+    spec = {"group": group, "scope": "Namespaced", "names": names, "versions": [version]}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"widgets.{group}"},
+        "spec": spec,
+    }
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    path = f"/apis/{group}/v1/namespaces/{{ns}}/widgets"
+    widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    assert api.call("POST", path, widget)[0] == 404
+    api.ok("POST", definitions, definition)
+    wait_for(lambda: api.call("GET", path)[0] == 200)
+    api.ok("POST", path, widget | {"spec": {"size": 3}, "status": {"lost": True}})
+    assert "status" not in api.ok("GET", path + "/w")
+    assert api.patch(path + "/w/status", {"status": {"x": 1}})["status"] == {"x": 1}
+    conditions = api.ok("GET", f"{definitions}/widgets.{group}")["status"]["conditions"]
+    assert {c["type"]: c["status"] for c in conditions}["Established"] == "True"
+    api.ok("DELETE", f"{definitions}/widgets.{group}")
+    wait_for(lambda: api.call("GET", path)[0] == 404)
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 # -- concurrency
 
 

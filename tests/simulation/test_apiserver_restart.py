@@ -57,6 +57,24 @@ def test_restart_keeps_state_version_token_and_address(own: ClusterProcess, own_
     assert int(own_api.pod("b")["metadata"]["resourceVersion"]) == rv + 1
 
 
+def test_restart_keeps_defined_kinds_and_their_objects(own: ClusterProcess, own_api: Api):
+    definition = {
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Cluster",
+            "names": {"kind": "Widget", "plural": "widgets"},
+            "versions": [{"name": "v1", "served": True, "storage": True}],
+        },
+    }
+    own_api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
+    made = own_api.ok("POST", "/apis/example.com/v1/widgets", widget)
+    own.kill()
+    own.start()
+    assert own_api.ok("GET", "/apis/example.com/v1/widgets/w") == made
+
+
 def test_kill_loses_no_answered_write(own: ClusterProcess, own_api: Api):
     """Writers run until the server is killed under them; whatever was answered must be there."""
     for round_ in range(3):
