@@ -21,12 +21,13 @@ from aiohttp import web
 
 from kai_es.ports.errors import UnavailableError
 from kai_es.simulate import crds
+from kai_es.simulate.api import Api
 from kai_es.simulate.database import AccessRow, Database, read_ledger
 from kai_es.simulate.kinds import KindTable
 from kai_es.simulate.kubelet import Kubelet
 from kai_es.simulate.kubelet_local import LocalApi
 from kai_es.simulate.runs import Run, RunLedger, read_runs
-from kai_es.simulate.server import ApiServer
+from kai_es.simulate.server import HttpServer
 from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS, Store
 from kai_es.simulate.watches import BOOKMARK_S
 
@@ -88,7 +89,7 @@ class SimulatedCluster:
         self.kubeconfig = data / "kubeconfig"
         self.url = ""
         self.token = ""
-        self.server: ApiServer
+        self.api: Api
         self.store: Store
         self._port = port
         self._kubelet = kubelet
@@ -128,20 +129,14 @@ class SimulatedCluster:
             )
             stack.callback(self.store.settle)
             self.token = _token(self.data / "token")
-            self.server = ApiServer(
-                self.store,
-                table,
-                {self.token: USER},
-                defined=defined,
-                bookmark_s=self._bookmark_s,
-            )
+            self.api = Api(self.store, table, defined=defined, bookmark_s=self._bookmark_s)
             await self._listen(stack)
             ledger = RunLedger(self.data / "kubelet.db")
             stack.callback(ledger.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(tasks.create_task(self._maintain()).cancel)
             if self._kubelet:
-                kubelet = Kubelet(LocalApi(self.server), ledger, clock, seed=self._seed)
+                kubelet = Kubelet(LocalApi(self.api), ledger, clock, seed=self._seed)
                 stack.callback(tasks.create_task(kubelet.run()).cancel)
             self._stack = stack.pop_all()
         return self
@@ -156,7 +151,8 @@ class SimulatedCluster:
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         runner = web.ServerRunner(
-            web.Server(self.server.handle, access_log=None), shutdown_timeout=SHUTDOWN_S
+            web.Server(HttpServer(self.api, {self.token: USER}).handle, access_log=None),
+            shutdown_timeout=SHUTDOWN_S,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -169,7 +165,7 @@ class SimulatedCluster:
         stack.callback(self._end_watches)
 
     def _end_watches(self) -> None:
-        for stream in list(self.server.watches):
+        for stream in list(self.api.watches):
             stream.finish()
 
     async def _maintain(self) -> None:

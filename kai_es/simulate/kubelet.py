@@ -17,7 +17,7 @@ import heapq
 import itertools
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from kai_es.kube.errors import InvalidObjectError
@@ -28,9 +28,9 @@ from kai_es.kube.labels import (
     RESERVATION_APP,
     RUN_SECONDS,
 )
-from kai_es.kube.quantity import capacity_floor, request_ceil
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.simulate import pod_status
+from kai_es.simulate.rooms import NodeRoom, lacking, offered, requested
 from kai_es.simulate.runs import Run, RunLedger
 
 Object = dict[str, Any]
@@ -105,25 +105,6 @@ class Held:
     """How and when it ends, once that is decided; others may see it before our report returns."""
 
 
-@dataclass(slots=True)
-class NodeRoom:
-    """A node and who is on it. `homeless`: pods bound to it before it was there."""
-
-    allocatable: dict[str, int] | None = None
-    held: dict[str, Held] = field(default_factory=dict)
-    homeless: dict[str, Object] = field(default_factory=dict)
-
-    def free(self, resource: str) -> int:
-        """What is left of a resource."""
-        used = sum(held.resources.get(resource, 0) for held in self.held.values())
-        return (self.allocatable or {}).get(resource, 0) - used
-
-    def take_devices(self, n_devices: int) -> tuple[int, ...]:
-        """The lowest free device numbers."""
-        busy = {number for held in self.held.values() for number in held.devices}
-        return tuple(itertools.islice((n for n in itertools.count() if n not in busy), n_devices))
-
-
 class Kubelet:
     """The kubelets of all nodes.
 
@@ -189,13 +170,12 @@ class Kubelet:
     # -- what is seen
 
     def _see_node(self, seen: Seen) -> None:
-        meta, status = seen.object["metadata"], seen.object.get("status") or {}
-        room = self._rooms.setdefault(meta["name"], NodeRoom())
+        room = self._rooms.setdefault(seen.object["metadata"]["name"], NodeRoom())
         if seen.deleted:
             room.allocatable = None
             return
         try:
-            room.allocatable = _amounts(status.get("allocatable"), capacity_floor, meta["name"])
+            room.allocatable = offered(seen.object)
         except InvalidObjectError:
             room.allocatable = {}  # nothing fits, which every pod will say
         homeless, room.homeless = room.homeless, {}
@@ -233,7 +213,7 @@ class Kubelet:
         known, now = self._ledger.find(ref.uid), self._clock.now_ms()
         try:
             resources, run_ms = requested(obj), _run_ms(obj)
-            reason, message = ("", "") if known else _lacking(room, resources)
+            reason, message = ("", "") if known else lacking(room, resources)
         except InvalidObjectError as error:
             resources, run_ms = {}, None
             reason, message = "UnexpectedAdmissionError", str(error)
@@ -364,67 +344,6 @@ def _run(pod: Object, resources: Mapping[str, int], devices: tuple[int, ...], no
         devices=devices,
         bound_ms=now_ms,
     )
-
-
-def requested(pod: Object) -> dict[str, int]:
-    """What a pod asks for: the sum of its containers, or of its greediest init container.
-
-    Raises:
-        InvalidObjectError: an amount is no quantity.
-    """
-    spec = pod["spec"]
-    name = f"Pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-    total: dict[str, int] = {}
-    peaks: list[dict[str, int]] = []
-    for container in spec.get("initContainers") or ():
-        asked = _asked(container, name)
-        if container.get("restartPolicy") == "Always":
-            _add(total, asked)
-            asked = {}
-        # An init container runs beside the sidecars started before it.
-        peaks.append({k: total.get(k, 0) + asked.get(k, 0) for k in total.keys() | asked.keys()})
-    for container in spec.get("containers") or ():
-        _add(total, _asked(container, name))
-    for peak in peaks:
-        for key, amount in peak.items():
-            total[key] = max(total.get(key, 0), amount)
-    _add(total, _amounts(spec.get("overhead"), request_ceil, name))
-    return total | {"pods": 1}
-
-
-def _asked(container: Object, name: str) -> dict[str, int]:
-    return _amounts((container.get("resources") or {}).get("requests"), request_ceil, name)
-
-
-def _amounts(raw: Mapping[str, Any] | None, rounding: Any, what: str) -> dict[str, int]:
-    return {
-        key: rounding(value, scale=1000 if key == "cpu" else 1, what=what, field=key)
-        for key, value in (raw or {}).items()
-    }
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for key, amount in more.items():
-        total[key] = total.get(key, 0) + amount
-
-
-def _lacking(room: NodeRoom, resources: Mapping[str, int]) -> tuple[str, str]:
-    """Why a node refuses a pod: the kubelet's reason and message, "" = it does not."""
-    for key, amount in sorted(resources.items()):
-        free = room.free(key)
-        if not amount or amount <= free:
-            continue
-        if "/" in key:
-            return "UnexpectedAdmissionError", (
-                f"Allocate failed due to requested number of devices unavailable for {key}. "
-                f"Requested: {amount}, Available: {max(0, free)}, which is unexpected"
-            )
-        capacity = (room.allocatable or {}).get(key, 0)
-        return f"OutOf{key}", (
-            f"Node didn't have enough resource: {key}, requested: {amount}, used: "
-            f"{capacity - free}, capacity: {capacity}"
-        )
-    return "", ""
 
 
 def _run_ms(pod: Object) -> int | None:

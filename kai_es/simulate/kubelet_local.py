@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from kai_es.simulate.answers import STRATEGIC_PATCH
+from kai_es.simulate.api import Api, Call
 from kai_es.simulate.kinds import NODE, POD
 from kai_es.simulate.kubelet import Object, PodRef, Seen, all_of
-from kai_es.simulate.server import ApiServer, Call
 from kai_es.simulate.store import Change
 from kai_es.simulate.verbs import Target
 
@@ -33,14 +33,14 @@ class _Inbox:
 
 
 class LocalApi:
-    """`kubelet.NodeApi` on an `ApiServer` of this process."""
+    """`kubelet.NodeApi` on an `Api` of this process."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self._server = server
+    def __init__(self, api: Api) -> None:
+        self._api = api
 
     async def follow(self) -> AsyncIterator[Sequence[Seen]]:
         """First all there is, then every change."""
-        store = self._server.store
+        store = self._api.store
         store.settle()
         wake, changes = asyncio.Event(), list[tuple[str, Change]]()
         shelves = [store.shelf(NODE), store.shelf(POD)]
@@ -68,7 +68,7 @@ class LocalApi:
         body = msgspec.json.encode(patch | {"metadata": meta})
         target = Target(POD, pod.namespace, pod.name, "status")
         call = Call("PATCH", target, {}, body, STRATEGIC_PATCH, CLIENT, CLIENT)
-        return (await self._server.write(call)).status == 200
+        return (await self._api.write(call)).status == 200
 
     async def remove(self, pod: PodRef) -> bool:
         """Delete without grace."""
@@ -76,4 +76,4 @@ class LocalApi:
         target = Target(POD, pod.namespace, pod.name)
         body = msgspec.json.encode(options)
         call = Call("DELETE", target, {}, body, client=CLIENT, user=CLIENT)
-        return (await self._server.write(call)).status == 200
+        return (await self._api.write(call)).status == 200

@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from kai_es.simulate.answers import MERGE_PATCH
+from kai_es.simulate.api import Call
 from kai_es.simulate.cluster import ClusterProcess, SimulatedCluster, WallClock
 from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD
-from kai_es.simulate.kubelet import Kubelet, requested
+from kai_es.simulate.kubelet import Kubelet
 from kai_es.simulate.kubelet_http import serve
 from kai_es.simulate.kubelet_local import LocalApi
+from kai_es.simulate.rooms import requested
 from kai_es.simulate.runs import RunLedger, read_runs
-from kai_es.simulate.server import Call
 from kai_es.simulate.verbs import Target
 from tests.simulation.api_client import PODS, Api, a_binding
 
@@ -30,7 +31,7 @@ class Cluster(SimulatedCluster):
     async def call(self, method: str, target: Target, body: object = None, kind: str = "") -> dict:
         content_type = kind or "application/json"
         call = Call(method, target, {}, msgspec.json.encode(body), content_type)
-        answer = await self.server.write(call)
+        answer = await self.api.write(call)
         assert answer.status < 300, answer.body
         return msgspec.json.decode(answer.body)
 
@@ -70,7 +71,7 @@ class Cluster(SimulatedCluster):
     @contextlib.asynccontextmanager
     async def kubelet(self, **options: object) -> AsyncIterator[None]:
         ledger = RunLedger(self.data / "kubelet.db")
-        kubelet = Kubelet(LocalApi(self.server), ledger, WallClock(), **(QUICK | options))
+        kubelet = Kubelet(LocalApi(self.api), ledger, WallClock(), **(QUICK | options))
         task = asyncio.create_task(kubelet.run())
         yield
         task.cancel()
@@ -255,7 +256,7 @@ async def test_restarted_kubelet_goes_on_where_the_last_one_stopped(cluster: Clu
 async def test_latency_depends_on_seed_and_pod_alone(cluster: Cluster):
     ledger = RunLedger(None)
     one, same, other = (
-        Kubelet(LocalApi(cluster.server), ledger, WallClock(), seed=seed) for seed in (1, 1, 2)
+        Kubelet(LocalApi(cluster.api), ledger, WallClock(), seed=seed) for seed in (1, 1, 2)
     )
     latencies = [[k._latency(f"uid-{i}", (20, 200)) for i in range(50)] for k in (one, same, other)]
     assert latencies[0] == latencies[1] != latencies[2]
@@ -324,8 +325,8 @@ async def test_kubelet_over_http_rides_out_what_an_api_server_does(
             Fault(action="lose", subresource="status", probability=0.3),
             Fault(action="error", code=503, verb="watch", times=3),
         ]
-        cluster.server.faults.replace(rules, seed=1)
-        for stream in list(cluster.server.watches):
+        cluster.api.faults.replace(rules, seed=1)
+        for stream in list(cluster.api.watches):
             stream.drop()
         await cluster.call("DELETE", Target(POD, "default", "forced"), {"gracePeriodSeconds": 0})
         for i in range(10):

@@ -72,7 +72,7 @@ async def test_faults_are_ridden_out(cluster: SimulatedCluster):
         Fault(action="lose", verb="create", probability=0.1),
         Fault(action="close", verb="create", probability=0.1),
     ]
-    cluster.server.faults.replace(rules, seed=4)
+    cluster.api.faults.replace(rules, seed=4)
     await load(cluster, SMALL)
     assert counts(cluster) == expected(SMALL)
     assert all(rule.acted for rule in rules)

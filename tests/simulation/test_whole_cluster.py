@@ -12,8 +12,8 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import NODES, PODS
 from kai_es.simulate.client import Client
 from kai_es.simulate.cluster import ClusterProcess, WallClock
-from kai_es.simulate.kubelet import requested
 from kai_es.simulate.loader import Loader
+from kai_es.simulate.rooms import offered, requested
 from kai_es.simulate.workload import Sizes, Workload, generate
 
 ENDED = ("Succeeded", "Failed")
@@ -31,9 +31,7 @@ class FirstFit:
 
     async def run(self) -> None:
         for node in (await self.reader.list_page(NODES, limit=1000, token="")).items:
-            amounts = node["status"]["allocatable"]
-            fake = {"metadata": {"namespace": "", "name": ""}, "spec": {"overhead": amounts}}
-            self.free[node["metadata"]["name"]] = requested(fake) | {"pods": 110}
+            self.free[node["metadata"]["name"]] = offered(node)
         page = await self.reader.list_page(PODS, limit=100_000, token="")
         for pod in page.items:
             self.see(pod)
