@@ -23,11 +23,14 @@ _PROPERTIES: Final = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.name.sasl.sasl.enabled.mechanisms=PLAIN
+listener.name.sasl.plain.sasl.jaas.config=\\
+  org.apache.kafka.common.security.plain.PlainLoginModule required user_kai="secret";
 log.dirs={data}
 num.partitions=1
 default.replication.factor=1
@@ -72,19 +75,26 @@ class Broker:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.log = home / "broker.log"
-        self._port, controller = process.free_port(), process.free_port()
+        self._port, self._sasl, controller = (process.free_port() for _ in range(3))
         self._process: subprocess.Popen[bytes] | None = None
         home.mkdir(parents=True, exist_ok=True)
         (home / "log4j2.yaml").write_text(_LOG4J)
         shutil.copytree(formatted(), home / "data", dirs_exist_ok=True)
         (home / "server.properties").write_text(
-            _PROPERTIES.format(port=self._port, controller=controller, data=home / "data")
+            _PROPERTIES.format(
+                port=self._port, sasl=self._sasl, controller=controller, data=home / "data"
+            )
         )
 
     @property
     def address(self) -> str:
         """Bootstrap address."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def sasl_address(self) -> str:
+        """The same for clients that log in: SASL_PLAINTEXT, PLAIN, user kai, password secret."""
+        return f"127.0.0.1:{self._sasl}"
 
     def start(self) -> None:
         """Start and wait until it serves."""
@@ -102,6 +112,16 @@ class Broker:
         """End as by kill -9."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """Stop it from doing anything until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         """End as by kill -9 and remove all data."""
         self.kill()
@@ -116,13 +136,18 @@ class Broker:
             process.stop(self._process, how)
 
     def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self._port), 1) as sock:
-                sock.settimeout(2)
-                sock.sendall(_API_VERSIONS)
-                return len(sock.recv(8)) == 8
-        except OSError:
-            return False
+        return all(_answers(port) for port in (self._port, self._sasl))
+
+
+def _answers(port: int) -> bool:
+    """Whether a listener serves; each starts at its own time."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as sock:
+            sock.settimeout(2)
+            sock.sendall(_API_VERSIONS)
+            return len(sock.recv(8)) == 8
+    except OSError:
+        return False
 
 
 def java(home: Path, main: str, *args: str) -> list[str]:
@@ -167,7 +192,7 @@ def _fetch(folder: Path) -> None:
 def _format(folder: Path) -> None:
     (folder / "log4j2.yaml").write_text(_LOG4J)
     properties = folder / "server.properties"
-    properties.write_text(_PROPERTIES.format(port=1, controller=2, data=folder / "data"))
+    properties.write_text(_PROPERTIES.format(port=1, sasl=2, controller=3, data=folder / "data"))
     _run(
         *java(folder, "kafka.tools.StorageTool", "format"),
         "--cluster-id=kai-es-test-cluster-00",

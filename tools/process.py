@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +17,10 @@ STOP_S: Final = 10.0
 """A server that was asked to stop is killed after this."""
 
 _PR_SET_PDEATHSIG: Final = 1
+
+_parent = ThreadPoolExecutor(1, "parent-of-servers")
+"""Linux sends the death signal when the *thread* that started the child ends, so that must be one
+that lives as long as the process, not a thread of some event loop's pool."""
 
 
 def free_port() -> int:
@@ -33,7 +39,7 @@ def start(
     death: signal.Signals = signal.SIGKILL,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a server that gets `death` when this thread's process ends, however that happens.
+    """Start a server that gets `death` when this process ends, however that happens.
 
     On systems without parent-death signals it would live on after a kill -9 of its parent; the
     next run removes it (`tools.session`).
@@ -48,7 +54,8 @@ def start(
                 os.kill(os.getpid(), signal.SIGKILL)
 
     with log.open("ab") as output:
-        return subprocess.Popen(
+        popen = partial(
+            subprocess.Popen,
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -57,9 +64,10 @@ def start(
             user=user,
             group=user,
             extra_groups=None if user is None else [],
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - two system calls, no locks
+            preexec_fn=die_with_parent,  # two system calls, no locks
             env=None if env is None else dict(env),
         )
+        return _parent.submit(popen).result()
 
 
 def wait_ready(

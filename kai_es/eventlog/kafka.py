@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError, for_code
 
 from kai_es.eventlog.batch import code_batch, code_one
-from kai_es.eventlog.kafka_client import CONNECT_MS, REQUEST_MS, KafkaSettings, Worker
+from kai_es.eventlog.kafka_client import REQUEST_MS, KafkaSettings, Worker
 from kai_es.eventlog.kafka_errors import errors_mapped
 from kai_es.eventlog.kafka_reader import Feed, Fetcher, a_consumer
 from kai_es.eventlog.kafka_topics import provision
@@ -225,7 +225,7 @@ class _Looker:
     async def close(self) -> None:
         if self._consumer is not None or self._admin is not None:
             with contextlib.suppress(TimeoutError):  # then its daemon thread is left to itself
-                await self._worker.run(self._forget, timeout_s=CONNECT_MS / 1000)
+                await self._worker.run(self._forget, timeout_s=self._settings.connect_s)
         self._worker.stop()
 
     async def _ask(self, doing: str, call: Callable[[], T]) -> T:

@@ -16,13 +16,9 @@ T = TypeVar("T")
 REQUEST_MS: Final = 5_000
 """A broker that does not answer in this time is asked again; a healthy one needs milliseconds."""
 
-CONNECT_MS: Final = 5_000
-"""How long a new client looks for a broker before the log is unavailable."""
-
 _COMMON: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "request_timeout_ms": REQUEST_MS,
-        "bootstrap_timeout_ms": CONNECT_MS,
         "reconnect_backoff_ms": 50,
         # kafka-python's 30 s would keep clients away for up to 13 s after a broker's restart.
         "reconnect_backoff_max_ms": 500,
@@ -42,6 +38,7 @@ class KafkaSettings:
     bootstrap:   `host:port`, several joined by commas.
     prefix:      of topics, groups and transactional ids; one cluster = one prefix.
     replication: of topics that are made, −1 = the broker's default.
+    connect_s:   how long a new client looks for a broker before the log is unavailable.
     security:    settings of kafka-python whose names begin with `security_protocol`, `ssl_` or
                  `sasl_`, e.g. {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", …}.
     """
@@ -49,6 +46,7 @@ class KafkaSettings:
     bootstrap: str
     prefix: str = "kai"
     replication: int = -1
+    connect_s: float = 5.0
     security: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,7 +60,13 @@ class KafkaSettings:
     def client(self, **more: Any) -> dict[str, Any]:
         """Arguments of a client."""
         servers = [server.strip() for server in self.bootstrap.split(",")]
-        return {**_COMMON, "bootstrap_servers": servers, **self.security, **more}
+        return {
+            **_COMMON,
+            "bootstrap_servers": servers,
+            "bootstrap_timeout_ms": round(self.connect_s * 1000),
+            **self.security,
+            **more,
+        }
 
 
 class Worker:

@@ -104,6 +104,10 @@ _RAISED: Final[Mapping[Meaning, tuple[type[Exception], str]]] = {
     Meaning.OURS: (AssertionError, "; this is a fault of kai-es"),
 }
 
+_NO_BROKER: Final = "; is a broker there, and are the credentials and TLS settings right?"
+"""kafka-python tries on until its time is over, also when the broker refuses a log-in: it drops
+the answer that comes together with the end of the connection."""
+
 LIBRARY_ERRORS: Final[tuple[type[Exception], ...]] = (
     errors.KafkaError,
     OSError,  # a socket, or a certificate file that is not there
@@ -115,7 +119,9 @@ def mapped(exc: BaseException, doing: str) -> Exception:
     """The port's error for one of the library's."""
     kind = next((MEANINGS[c] for c in type(exc).__mro__ if c in MEANINGS), Meaning.AWAY)
     raised, hint = _RAISED[kind]
-    return raised(f"cannot {doing}: {exc or type(exc).__name__}{hint}")
+    if "Unable to bootstrap" in str(exc):
+        hint = _NO_BROKER
+    return raised(f"cannot {doing}: {str(exc) or type(exc).__name__}{hint}")
 
 
 @contextmanager

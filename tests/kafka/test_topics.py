@@ -1,0 +1,90 @@
+"""Topics are made as the catalogue says, and checked when they are there already."""
+
+import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from kai_es.eventlog.batch import MAX_MESSAGE_BYTES
+from kai_es.eventlog.kafka import KafkaLog
+from kai_es.events.catalogue import TOPICS as CATALOGUE
+from kai_es.ports.errors import UnavailableError
+from tests.conformance.ports.logs import TOPICS, a_record
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def admin(kafka_bootstrap):
+    client = KafkaAdminClient(bootstrap_servers=kafka_bootstrap)
+    yield client
+    client.close()
+
+
+def configs_of(admin, name):
+    resource = ConfigResource(ConfigResourceType.TOPIC, name)
+    found = admin.describe_configs([resource], config_filter="all")["topic"][name]
+    return {key: config["value"] for key, config in found.items()}
+
+
+async def test_the_whole_catalogue_is_made(settings, admin):
+    logs = [KafkaLog(settings), KafkaLog(settings)]
+    for log in logs:  # the second finds them there
+        await log.open()
+        await log.close()
+    topics = {
+        topic["name"]: len(topic["partitions"])
+        for topic in admin.describe_topics([settings.topic(name) for name in CATALOGUE])
+    }
+    assert topics == {settings.topic(t.name): t.partitions for t in CATALOGUE.values()}
+    snapshot, index = (
+        configs_of(admin, settings.topic(name)) for name in ("snapshot", "objects.index")
+    )
+    assert snapshot["cleanup.policy"] == "delete"
+    assert snapshot["retention.ms"] == "-1"
+    assert index["cleanup.policy"] == "compact"
+    assert snapshot["max.message.bytes"] == index["max.message.bytes"] == str(MAX_MESSAGE_BYTES)
+
+
+async def test_logs_that_open_at_once_make_the_topics_once(settings):
+    logs = [KafkaLog(settings, topics=TOPICS) for _ in range(3)]
+    await log_all(logs, "open")
+    assert await logs[2].append_one("snapshot", "k", a_record("x")) == 0
+    await log_all(logs, "close")
+
+
+async def log_all(logs, what):
+    for log in logs:
+        await getattr(log, what)()
+
+
+@pytest.mark.parametrize(
+    ("partitions", "configs", "words"),
+    [
+        (5, {}, "bindrequests has 5 partitions, needed are 3"),
+        (3, {"cleanup.policy": "compact"}, "cleanup.policy=compact, needed is delete"),
+        (3, {"retention.ms": "1000"}, "retention.ms=1000, needed is 604800000"),
+        (3, {"max.message.bytes": "1000012"}, "max.message.bytes=1000012, needed is 16777216"),
+    ],
+)
+async def test_a_topic_that_differs_is_named_until_it_is_mended(
+    settings, admin, partitions, configs, words
+):
+    name = settings.topic("bindrequests")
+    configs = {"max.message.bytes": str(MAX_MESSAGE_BYTES), **configs}
+    admin.create_topics({name: {"num_partitions": partitions, "configs": configs}})
+    log = KafkaLog(settings, topics=TOPICS)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match=words) as told:
+            await log.end("decisions")
+        assert str(told.value).count("needed is") + str(told.value).count("needed are") == 1
+    admin.delete_topics([name])
+    assert await log.end("decisions") == {0: 0, 1: 0}
+    await log.close()
+
+
+async def test_longer_retention_is_fine(settings, admin):
+    configs = {"max.message.bytes": str(2 * MAX_MESSAGE_BYTES), "retention.ms": "-1"}
+    admin.create_topics({settings.topic("decisions"): {"num_partitions": 2, "configs": configs}})
+    log = KafkaLog(settings, topics=TOPICS)
+    await log.open()
+    await log.close()
