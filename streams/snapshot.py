@@ -96,7 +96,12 @@ class SnapshotStream:
 
     async def _take_turns(self) -> None:
         while True:
-            lease = await self._leadership.acquire(ROLE, self._holder)
+            try:
+                lease = await self._leadership.acquire(ROLE, self._holder)
+            except UnavailableError as exc:
+                self.status.trouble = str(exc)
+                await self._clock.sleep(BACKOFF_MAX_S)
+                continue
             self.status.state = "leading"
             try:
                 await race(lease.lost(), self._lead(lease))

@@ -66,7 +66,12 @@ class Scheduler:
         return producer_of(self._set.shard)
 
     async def _acquire(self, acquired: list[Lease]) -> None:
-        acquired.append(await self._leadership.acquire(self._role, self._holder))
+        while not acquired:
+            try:
+                acquired.append(await self._leadership.acquire(self._role, self._holder))
+            except UnavailableError as exc:
+                self.status.trouble = str(exc)
+                await self._set.clock.sleep(RETRY_S)
 
     async def _reign(self, lease: Lease) -> None:
         self.status.state = "taking-over"

@@ -32,7 +32,36 @@ class Entry(NamedTuple):
     value: bytes | None
 
 
-class EventLog(Protocol):
+class ReadableLog(Protocol):
+    """The reading half of an `EventLog`, whose contract holds; an exported file is one too."""
+
+    def read(
+        self, topic: str, partition: int, start: Position, *, follow: bool
+    ) -> AsyncIterator[Sequence[Entry]]:
+        """Entries from `start` on, in order, in non-empty chunks; ends at the end without follow.
+
+        With `follow`, waits for new entries and never ends by itself; an empty chunk is yielded
+        at least every 100 ms while there is nothing, so that the caller can look at its clock.
+
+        Raises:
+            GoneError: entries from `start` on are no longer kept; nothing is ever stepped over.
+        """
+        ...
+
+    async def begin(self, topic: str) -> Mapping[int, Position]:
+        """First position kept, per partition."""
+        ...
+
+    async def end(self, topic: str) -> Mapping[int, Position]:
+        """Position after the last committed record, per partition; `begin` where there is none.
+
+        A reader whose next position is not below it is caught up: markers after the last record
+        do not count.
+        """
+        ...
+
+
+class EventLog(ReadableLog, Protocol):
     """An ordered, durable, partitioned log.
 
     * `append` is all or nothing over topics and partitions, and returns only when the batch is
@@ -60,31 +89,6 @@ class EventLog(Protocol):
 
     async def append_one(self, topic: str, key: str, envelope: Envelope) -> Position:
         """Append one record to partition 0 of a topic without a transaction."""
-        ...
-
-    def read(
-        self, topic: str, partition: int, start: Position, *, follow: bool
-    ) -> AsyncIterator[Sequence[Entry]]:
-        """Entries from `start` on, in order, in non-empty chunks; ends at the end without follow.
-
-        With `follow`, waits for new entries and never ends by itself; an empty chunk is yielded
-        at least every 100 ms while there is nothing, so that the caller can look at its clock.
-
-        Raises:
-            GoneError: entries from `start` on are no longer kept; nothing is ever stepped over.
-        """
-        ...
-
-    async def begin(self, topic: str) -> Mapping[int, Position]:
-        """First position kept, per partition."""
-        ...
-
-    async def end(self, topic: str) -> Mapping[int, Position]:
-        """Position after the last committed record, per partition; `begin` where there is none.
-
-        A reader whose next position is not below it is caught up: markers after the last record
-        do not count.
-        """
         ...
 
     async def trim(self, topic: str, partition: int, before: Position) -> None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from kai_es.events.catalogue import SNAPSHOT
-from kai_es.ports.eventlog import EventLog, Position
+from kai_es.ports.eventlog import Position, ReadableLog
 from kai_es.reader.records import HeadRecord, head_of
 from kai_es.snapshot.chain import Chain
 
@@ -11,7 +11,7 @@ TAIL_RECORDS: Final = 1_000
 """A batch is confirmed before the next is sent, so repeats lie a few records back at most."""
 
 
-async def last_chain(log: EventLog) -> Chain:
+async def last_chain(log: ReadableLog) -> Chain:
     """The chain at the last accepted batch, without folding anything.
 
     The highest `prev` P among the last records is an accepted batch, since writers name only
@@ -34,7 +34,7 @@ async def last_chain(log: EventLog) -> Chain:
     return Chain(offset=last.offset, time=last.head.time, cursors=cursors)
 
 
-async def _heads_between(log: EventLog, start: int, end: int) -> list[HeadRecord]:
+async def _heads_between(log: ReadableLog, start: int, end: int) -> list[HeadRecord]:
     records = []
     async for chunk in log.read(SNAPSHOT, 0, Position(start), follow=False):
         records += [head_of(entry) for entry in chunk if entry.position < end]

@@ -9,7 +9,7 @@ from kai_es.events.catalogue import SCHEMAS, SNAPSHOT
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
 from kai_es.events.snapshot import Batch, BatchHead
-from kai_es.ports.eventlog import Entry, EventLog, Position
+from kai_es.ports.eventlog import Entry, Position, ReadableLog
 
 _BATCH: Final = SCHEMAS["batch"]
 _heads: Final = msgspec.msgpack.Decoder(BatchHead)
@@ -23,7 +23,7 @@ class HeadRecord(NamedTuple):
     head: BatchHead
 
 
-async def read_batches(log: EventLog, *, start: int) -> AsyncIterator[tuple[int, Batch]]:
+async def read_batches(log: ReadableLog, *, start: int) -> AsyncIterator[tuple[int, Batch]]:
     """Batches from offset `start` to the present end, whether or not they are accepted.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.errors import UnavailableError
-from kai_es.ports.eventlog import EventLog, Position
+from kai_es.ports.eventlog import Position, ReadableLog
 from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
 from kai_es.reader.records import head_of
 from kai_es.snapshot import checkpoint
@@ -14,7 +14,7 @@ class HistoryGoneError(Exception):
 
 
 async def nearest_world(
-    log: EventLog, checkpoints: CheckpointStore | None, *, at_most: int | None = None
+    log: ReadableLog, checkpoints: CheckpointStore | None, *, at_most: int | None = None
 ) -> World:
     """The newest state to start from that lies at or before an offset.
 
@@ -48,7 +48,7 @@ async def nearest_world(
     )
 
 
-async def reaches_back(log: EventLog) -> bool:
+async def reaches_back(log: ReadableLog) -> bool:
     """Whether `snapshot` still has its first batch (or none at all)."""
     begin = (await log.begin(SNAPSHOT))[0]
     async for chunk in log.read(SNAPSHOT, 0, Position(begin), follow=False):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from kai_es.events.decisions import Cycle
 from kai_es.events.requests import Result
+from kai_es.snapshot.errors import BrokenHistoryError
 from kai_es.snapshot.lifecycle import UNKNOWN, Outcome, Request, Sighting, needed, requests_of
 
 
@@ -24,8 +25,13 @@ class Requests:
         self._by_node: dict[str, dict[str, Request]] = {}
 
     def add(self, request: Request) -> None:
-        """Take up a request (from a cycle, or restored)."""
-        assert request.id not in self._by_id, f"request {request.id} twice"
+        """Take up a request (from a cycle, or restored).
+
+        Raises:
+            BrokenHistoryError: it is there already; a cycle orders one thing of a pod.
+        """
+        if request.id in self._by_id:
+            raise BrokenHistoryError(f"request {request.id} twice")
         requests = self.by_pod.setdefault(request.pod_uid, [])
         requests.append(request)
         requests.sort(key=Request.order)

@@ -162,6 +162,14 @@ class World:
             if is_open(request, self.sighting(request.pod_uid)):
                 yield request.id
 
+    def has_open_request(self, pod_uid: str, *, evict: bool) -> bool:
+        """Whether a pod has an open bind (or evict) request, of whatever shard."""
+        seen = self.sighting(pod_uid)
+        return any(
+            request.evict == evict and is_open(request, seen)
+            for request in self.requests.of_pod(pod_uid)
+        )
+
     def show_all(self) -> None:
         """Make everything derived anew, after the state was restored."""
         self._touched = _Touched()

@@ -11,6 +11,7 @@ from kai_es.events.decisions import (
     CycleDecision,
     Evict,
     GroupMark,
+    Pipeline,
     Reason,
     Verdict,
 )
@@ -98,9 +99,17 @@ class Informer:
             records.append(self._out(seen, f"{kind}/{meta['uid']}"))
         await self._append(records)
 
+    async def change(self, kind, raw):
+        """Update an object, if it is still there."""
+        if (kind, raw["metadata"]["uid"]) in self.objects:
+            await self.put(kind, raw)
+
     async def delete(self, kind, uid):
-        """Delete an object."""
-        meta = self.objects.pop((kind, uid))["metadata"]
+        """Delete an object, if it is still there."""
+        raw = self.objects.pop((kind, uid), None)
+        if raw is None:
+            return
+        meta = raw["metadata"]
         self.rv += 1
         gone = ObjectDeleted(
             kind=kind,
@@ -212,29 +221,28 @@ class Binder:
             node=request.node,
             node_uid=request.node_uid,
         )
-        first = self.informer.put("Pod", pod)
+        first = self.informer.change("Pod", pod)
         second = self._answer(partition, result)
         for step in (first, second) if self.random.random() < 0.5 else (second, first):
             await step
             if self.random.random() < self.trouble:
                 await self.clock.sleep(0.05)
         pod["status"]["phase"] = "Running"
-        await self.informer.put("Pod", pod)
+        await self.informer.change("Pod", pod)
 
     async def _evict(self, partition, request):
         await self._answer(
             partition,
             Evicted(request_id=request.request_id, attempt=1, binder="b", pod_uid=request.pod_uid),
         )
-        if ("Pod", request.pod_uid) in self.informer.objects:
-            await self.informer.delete("Pod", request.pod_uid)
+        await self.informer.delete("Pod", request.pod_uid)
 
     async def _end(self, uid):
         await self.clock.sleep(self.run_s * self.random.uniform(0.5, 1.5))
         pod = self.informer.objects.get(("Pod", uid))
         if pod is not None:
             pod["status"]["phase"] = "Succeeded"
-            await self.informer.put("Pod", pod)
+            await self.informer.change("Pod", pod)
             await self.informer.delete("Pod", uid)
 
     async def _answer(self, partition, result):
@@ -283,7 +291,8 @@ def first_fit(snapshot, config, inputs):
         marks.append(GroupMark(group_uid=row.group.uid, last_start_ms=inputs.now_ms))
     if inputs.gate.verdict is Verdict.OPEN and reasons and not ops:
         ops += _victims(snapshot, sorted(reasons)[0])
-    return CycleDecision(ops=tuple(ops), reasons=reasons, marks=tuple(marks))
+    ops = tuple(ops)
+    return CycleDecision(ops=ops, reasons=reasons, marks=tuple(marks))
 
 
 def dict_copy(free):
@@ -324,25 +333,37 @@ def _placed(row, waiting, free):
 
 
 def _victims(snapshot, beneficiary):
-    """At most one running pod of the last group gives way; labels say which may."""
-    for pod in sorted(snapshot.pods.values(), key=lambda row: row.pod.uid, reverse=True):
-        if pod.state.status is TaskStatus.RUNNING and pod.pod.labels.get("victim") == "yes":
-            node = snapshot.nodes.get(pod.state.node)
-            if node is None:
-                continue
-            return [
-                Evict(
-                    pod_uid=pod.pod.uid,
-                    pod_rv=pod.rv,
-                    namespace="ns",
-                    pod=pod.pod.name,
-                    group_uid=f"group-{pod.pod.group}",
-                    node=node.node.name,
-                    node_uid=node.node.uid,
-                    action="reclaim",
-                    beneficiary=beneficiary,
-                )
-            ]
+    """At most one running pod gives way to a waiting one; labels say which may."""
+    waiting = [
+        row.pod
+        for row in snapshot.pods.values()
+        if row.state.status is TaskStatus.PENDING and f"group-{row.pod.group}" == beneficiary
+    ]
+    for row in sorted(snapshot.pods.values(), key=lambda row: row.pod.uid, reverse=True):
+        node = snapshot.nodes.get(row.state.node)
+        is_victim = row.pod.labels.get("victim") == "yes" and node is not None
+        if row.state.status is not TaskStatus.RUNNING or not is_victim:
+            continue
+        there = {"node": node.node.name, "node_uid": node.node.uid, "action": "reclaim"}
+        pod = min(waiting, key=lambda pod: pod.uid)
+        return [
+            Evict(
+                pod_uid=row.pod.uid,
+                pod_rv=row.rv,
+                namespace="ns",
+                pod=row.pod.name,
+                group_uid=f"group-{row.pod.group}",
+                beneficiary=beneficiary,
+                **there,
+            ),
+            Pipeline(
+                pod_uid=pod.uid,
+                namespace="ns",
+                pod=pod.name,
+                group_uid=beneficiary,
+                **there,
+            ),
+        ]
     return []
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import selectors
+import time
 
 from tests.histories.builders import T0
 
@@ -49,6 +50,16 @@ class LoopClock:
 
     async def sleep(self, seconds):
         await asyncio.sleep(seconds)
+
+
+class RealClock(LoopClock):
+    """The Clock port over the machine's clocks."""
+
+    def now_ms(self):
+        return time.time_ns() // 1_000_000 + self.skew_ms
+
+    def monotonic_s(self):
+        return time.monotonic()
 
 
 def run_virtual(coroutine):

@@ -1,0 +1,98 @@
+"""The story of a pod or a pod group, from the log alone.
+
+What happened to it, when, and why it waited: one line per event and per run of cycles with the same
+reasons. The first line is what kept it waiting longest (or where it stands).
+"""
+
+from kai_es.audit.story import Story, Teller
+from kai_es.events.decisions import Cycle
+from kai_es.events.snapshot import Batch, Upserted
+from kai_es.kube.objects import Pod, PodGroup
+from kai_es.ports.eventlog import ReadableLog
+from kai_es.reader.roll import roll
+from kai_es.snapshot.world import World
+
+
+class UnknownNameError(LookupError):
+    """Nothing of this name is in the log; says what was looked for."""
+
+
+async def explain(
+    log: ReadableLog,
+    world: World,
+    *,
+    kind: str,
+    name: str,
+    until_ms: int | None = None,
+    until_cycle: int | None = None,
+) -> Story:
+    """Tell the story of a pod or pod group.
+
+    Args:
+        log: whose `snapshot` is read on from `world`.
+        world: empty, or from a checkpoint: then the story begins there.
+        kind: `Pod` or `PodGroup`.
+        name: `namespace/name`, or a name that only one namespace has.
+        until_ms: leave out what was seen later.
+        until_cycle: leave out what came after this cycle.
+
+    Returns:
+        The story of the uid that bore the name last.
+
+    Raises:
+        UnknownNameError: nothing of that name was there, or in several namespaces.
+    """
+    cast = _Cast(kind, name)
+    for entry in world.objects.live.get(kind, {}).values():
+        cast.meet(entry.obj)
+    async for offset, batch, _ in roll(log, world):
+        if until_ms is not None and batch.time > until_ms:
+            break
+        cast.tell(world, offset, batch)
+        if until_cycle is not None and _has_cycle(batch, until_cycle):
+            break
+    return cast.last().story()
+
+
+def _has_cycle(batch: Batch, number: int) -> bool:
+    return any(isinstance(row, Cycle) and row.cycle >= number for row in batch.rows)
+
+
+class _Cast:
+    """Everyone who has borne a name, in order of appearance."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self._type = Pod if kind == "Pod" else PodGroup
+        self._kind = kind
+        self._name = name
+        self._tellers: dict[str, Teller] = {}
+
+    def meet(self, obj: object) -> None:
+        """An object that may bear the name."""
+        if not isinstance(obj, Pod | PodGroup) or not isinstance(obj, self._type):
+            return
+        if self._name in (obj.name, f"{obj.namespace}/{obj.name}"):
+            self._tellers.setdefault(obj.uid, Teller(self._kind, obj.namespace, obj.name, obj.uid))
+
+    def tell(self, world: World, offset: int, batch: Batch) -> None:
+        """A batch that is folded."""
+        for row in batch.rows:
+            if isinstance(row, Upserted):
+                self.meet(row.obj)
+        for teller in self._tellers.values():
+            teller.tell(world, offset, batch)
+
+    def last(self) -> Teller:
+        """The one who bore the name last.
+
+        Raises:
+            UnknownNameError: there is none, or the name does not say which.
+        """
+        if not self._tellers:
+            raise UnknownNameError(f"no {self._kind} named {self._name!r} is in the log")
+        names = sorted({f"{t.namespace}/{t.name}" for t in self._tellers.values()})
+        if len(names) > 1:
+            raise UnknownNameError(
+                f"{self._name!r} is in several namespaces, say which: {', '.join(names)}"
+            )
+        return list(self._tellers.values())[-1]

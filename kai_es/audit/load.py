@@ -1,0 +1,91 @@
+"""Invariant 4: no node is given more than it has, batch by batch.
+
+Bound pods and open binds of a node against its allocatable amounts. A node may be over after it
+shrank or after a pod that is not ours came; it is excused then until it is within bounds again.
+"""
+
+from collections.abc import Mapping
+
+from kai_es.audit.findings import Findings
+from kai_es.events.snapshot import Batch, Upserted
+from kai_es.kube.objects import Node, Pod
+from kai_es.snapshot.snapshot import GroupKey
+from kai_es.snapshot.status import ACTIVE_USED
+from kai_es.snapshot.world import World
+
+SHRANK = "shrank"
+FOREIGN = "a foreign pod came"
+
+
+class Loads:
+    """Follows the columns' rows; looks at every node that a batch touched."""
+
+    def __init__(self, world: World, findings: Findings) -> None:
+        self._world = world
+        self._findings = findings
+        self._touched: dict[str, None] = {}
+        self._excused: dict[str, str] = {}
+        self._allocatable: dict[str, Mapping[str, int]] = {}
+        world.snapshot.follow(self)
+
+    def node_changed(self, name: str) -> None:
+        """A node, or its pods, changed."""
+        self._touched[name] = None
+
+    def group_changed(self, key: GroupKey) -> None:
+        """Groups weigh nothing by themselves."""
+
+    def queues_changed(self) -> None:
+        """Queues weigh nothing."""
+
+    def check(self, offset: int, batch: Batch) -> None:
+        """Look at the nodes that a folded batch touched."""
+        foreign = self._foreign_nodes(batch)
+        for name in self._touched:
+            row = self._world.snapshot.nodes.get(name)
+            if row is None:
+                self._allocatable.pop(name, None)
+                self._excused.pop(name, None)
+                continue
+            self._findings.checked("4 node loads")
+            self._excuse(row.node, is_foreign=name in foreign)
+            over = self._over(row.node)
+            if not over:
+                self._excused.pop(name, None)
+            elif name not in self._excused:
+                self._excused[name] = "reported"
+                self._findings.violated("4", f"snapshot {offset}", f"node {name}: {over}")
+        self._touched.clear()
+
+    def _excuse(self, node: Node, *, is_foreign: bool) -> None:
+        before = self._allocatable.get(node.name, {})
+        shrank = any(node.allocatable.get(r, 0) < amount for r, amount in before.items())
+        self._allocatable[node.name] = node.allocatable
+        if shrank:
+            self._excused[node.name] = SHRANK
+        elif is_foreign:
+            self._excused[node.name] = FOREIGN
+
+    def _over(self, node: Node) -> str:
+        """What is given out beyond what there is, in words; "" = nothing."""
+        used: dict[str, int] = {}
+        for row in self._world.snapshot.pods_of_node.get(node.name, {}).values():
+            if row.state.status in ACTIVE_USED:
+                for resource, amount in row.pod.spec.requests.items():
+                    used[resource] = used.get(resource, 0) + amount
+        over = [
+            f"{resource} {amount} of {node.allocatable[resource]}"
+            for resource, amount in sorted(used.items())
+            if resource in node.allocatable and amount > node.allocatable[resource]
+        ]
+        return ", ".join(over)
+
+    def _foreign_nodes(self, batch: Batch) -> set[str]:
+        """Nodes to which a pod came that no request of ours sent there."""
+        found = set()
+        for row in batch.rows:
+            if isinstance(row, Upserted) and isinstance(row.obj, Pod) and row.obj.node:
+                sent = self._world.requests.of_pod(row.obj.uid)
+                if not any(r.node == row.obj.node and not r.evict for r in sent):
+                    found.add(row.obj.node)
+        return found

@@ -1,0 +1,132 @@
+import pytest
+
+from kai_es.audit.explain import UnknownNameError, explain
+from kai_es.eventlog.memory import MemoryLog
+from kai_es.events.catalogue import SNAPSHOT
+from kai_es.events.decisions import Reason
+from kai_es.reader.roll import roll
+from kai_es.snapshot.world import World
+from projectors.batching import batch_envelope
+from tests.histories.builders import (
+    T0,
+    Writer,
+    a_bind,
+    a_cycle,
+    a_group,
+    a_node,
+    a_pod,
+    a_reign,
+    bound,
+    fold,
+    gone,
+    refused,
+    seen,
+)
+from tests.histories.virtual import run_virtual
+
+NODE, GROUP, POD = a_node(), a_group(), a_pod()
+FULL = (Reason(code="not-enough-resources", args={"resource": "gpu"}, count=3),)
+LIMIT = (Reason(code="over-limit", args={"queue": "q"}),)
+HISTORY = (
+    (a_reign(), seen(NODE), seen(GROUP), seen(POD)),
+    (a_cycle(1, reasons={"group-g": LIMIT}),),
+    (a_cycle(2, same={"group-g": 1}),),
+    (a_cycle(3, reasons={"group-g": FULL}),),
+    (a_cycle(4, same={"group-g": 3}),),
+    (a_cycle(5, same={"group-g": 3}),),
+    (a_cycle(6, same={"group-g": 3}),),
+    (a_cycle(7, a_bind(POD, NODE)),),
+    (bound(7, POD, NODE),),
+    (seen(a_pod(node="n1", phase="Running"), rv=2),),
+    (gone(POD, rv=3),),
+)
+
+
+def story(*batches, kind="Pod", name="p", world=None, **options):
+    async def scenario():
+        log, writer = MemoryLog(), Writer()
+        for rows in batches:
+            _, batch = writer.batch(*rows)
+            await log.append_one(SNAPSHOT, "", batch_envelope(batch, ingest_ms=T0, producer="test"))
+        start = World()
+        if world is not None:
+            async for _ in roll(log, start, until=world):
+                pass
+        return await explain(log, start, kind=kind, name=name, **options)
+
+    return run_virtual(scenario())
+
+
+def told(found):
+    return [(line.what, line.text) for line in found.lines]
+
+
+def test_a_pod_from_pending_to_deleted():
+    found = story(*HISTORY)
+    assert told(found) == [
+        ("waiting", "waiting"),
+        ("pending", "over-limit (queue=q)"),
+        ("pending", "not-enough-resources ×3 (resource=gpu)"),
+        ("bind", "cycle 7: allocate binds ns/p to n1"),
+        ("binding", "binding on n1"),
+        ("bound", "bound to n1"),
+        ("bound", "bound on n1"),
+        ("running", "running on n1"),
+        ("deleted", "deleted"),
+    ]
+    runs = [(line.cycles, line.until_ms - line.time_ms) for line in found.lines[1:3]]
+    assert runs == [(2, 10), (4, 30)]
+    assert (found.uid, found.namespace, found.dominant) == ("pod-p", "ns", "deleted")
+
+
+def test_while_it_waits_the_longest_reason_is_dominant():
+    found = story(*HISTORY[:7])
+    assert found.dominant == "not-enough-resources ×3 (resource=gpu)"
+    assert story(*HISTORY, until_cycle=2).dominant == "over-limit (queue=q)"
+    assert story(*HISTORY, until_ms=T0 + 20).lines[-1].what == "pending"
+
+
+def test_a_pod_group():
+    found = story(*HISTORY, kind="PodGroup", name="ns/g")
+    assert told(found)[:4] == [
+        ("pods", "1 pending"),
+        ("pending", "over-limit (queue=q)"),
+        ("pending", "not-enough-resources ×3 (resource=gpu)"),
+        ("bind", "cycle 7: allocate binds ns/p to n1"),
+    ]
+    assert told(found)[-1] == ("pods", "no pods")
+
+
+def test_refusals_are_told():
+    found = story(*HISTORY[:1], (a_cycle(1, a_bind(POD, NODE)),), (refused(1, POD),))
+    assert told(found)[-2:] == [("refused", "refused, expired"), ("waiting", "waiting")]
+
+
+def test_a_story_can_begin_at_a_checkpoint():
+    found = story(*HISTORY, world=6)
+    assert told(found)[0] == ("bind", "cycle 7: allocate binds ns/p to n1")
+
+
+def test_the_last_bearer_of_a_name_is_meant():
+    again = a_pod(uid="again")
+    found = story(*HISTORY, (seen(again, rv=9),))
+    assert found.uid == "again"
+    assert told(found) == [("waiting", "waiting")]
+
+
+def test_unknown_and_ambiguous_names():
+    with pytest.raises(UnknownNameError, match="no Pod named 'nobody'"):
+        story(*HISTORY, name="nobody")
+    other = a_pod(uid="u2")
+    import msgspec
+
+    other = msgspec.structs.replace(other, namespace="ns2")
+    with pytest.raises(UnknownNameError, match="ns/p, ns2/p"):
+        story(*HISTORY, (seen(other),))
+    assert story(*HISTORY, (seen(other),), name="ns2/p").uid == "u2"
+
+
+def test_the_world_given_is_rolled_on():
+    world = World()
+    fold(world, seen(NODE))
+    assert world.offset == 0
