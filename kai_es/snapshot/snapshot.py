@@ -187,11 +187,11 @@ class Snapshot:
         self.pod_rows: list[PodRow | None] = []
         self._free_rows: list[int] = []
         self._shapes = Shapes()
-        self._followers: list[Follower] = []
+        self.followers: list[Follower] = []
 
     def follow(self, follower: Follower) -> None:
         """Tell this follower of every later change."""
-        self._followers.append(follower)
+        self.followers.append(follower)
 
     # -- mutators
 
@@ -315,15 +315,15 @@ class Snapshot:
             self._node_changed(old.state.node)
 
     def _node_changed(self, name: str) -> None:
-        for follower in self._followers:
+        for follower in self.followers:
             follower.node_changed(name)
 
     def _group_changed(self, key: GroupKey) -> None:
-        for follower in self._followers:
+        for follower in self.followers:
             follower.group_changed(key)
 
     def _queues_changed(self) -> None:
-        for follower in self._followers:
+        for follower in self.followers:
             follower.queues_changed()
 
 

@@ -7,6 +7,7 @@ Equal to columns built from scratch on the same rows and at the same time, whate
 from collections.abc import Iterable
 
 from kai_es.scheduler.columns.jobs import GATED, PENDING, Job, Priorities, build_job
+from kai_es.scheduler.columns.labels import LabelColumns
 from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.columns.nodes import NodeColumns, accepted_gpu
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, QueueColumns
@@ -49,6 +50,8 @@ class Columns:
         self.status = bytearray()
         self.job_of: list[Job | None] = []
         self.leaf_of: list[int] = []
+        self._labels = LabelColumns(())
+        self._labels_version = -1
         self._demands: dict[Shape, Demand] = {}
         self._demand_width = 0
         self._now_ms = 0
@@ -226,6 +229,13 @@ class Columns:
             return shape.fair
         cpu, memory, _ = shape.fair
         return cpu, memory, accepted_gpu(shape, self.nodes.facts[n].gpu_memory)
+
+    def labels(self) -> LabelColumns:
+        """Labels and taints of the nodes."""
+        if self._labels_version != self.nodes.version:
+            self._labels = LabelColumns([facts.node for facts in self.nodes.facts])
+            self._labels_version = self.nodes.version
+        return self._labels
 
     def demand(self, shape: Shape) -> Demand:
         """The request of a shape as vectors."""

@@ -300,6 +300,11 @@ class NodeColumns:
     # -- sums
 
     @property
+    def any_mig(self) -> bool:
+        """Whether some node offers MIG profiles."""
+        return any(facts.mig_gpus for facts in self.facts)
+
+    @property
     def mig_rows(self) -> list[tuple[int, int]]:
         """Resource row and GPU slices in gpu_micro of every MIG profile on offer."""
         found = ((row, mig_slices(name)) for name, row in self._index.row.items())
