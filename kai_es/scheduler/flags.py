@@ -10,10 +10,14 @@ from typing import Final, TypeAlias
 
 Flags: TypeAlias = frozenset[str]
 
+GROUPS_BY_NAME: Final = "compat.Q1"
+"""Pod groups are told apart by name alone, pods of any namespace join them."""
 QUEUE_DEPTH_SLOT: Final = "compat.Q6"
 """A full leaf queue drops the last slot of its heap instead of its worst job."""
 GPU_MEMORY_NOT_COMPARED: Final = "compat.Q9"
 """The "easier job" test and equal requests ignore GPU memory."""
+SECOND_EVICTION_FAILS: Final = "compat.Q10"
+"""A pod that is evicted twice in one cycle goes on to weigh in its queue."""
 STALE_EVERY_POD_SET: Final = "compat.Q23"
 """A gang is stale as soon as any pod set is short, whatever `minSubGroup` says."""
 GANG_EVERY_POD_SET: Final = "compat.Q24"
@@ -26,6 +30,9 @@ TOPOLOGY_COUNTS_RUNNING: Final = "compat.Q31"
 """The topology filter of victim scenarios adds up running tasks too."""
 DRA_WEIGHS_NOTHING: Final = "compat.Q36"
 """A DRA request weighs no GPU in the capacity check of one node."""
+
+SHARES_IN_WHOLE_DEVICES: Final = "compat.C1"
+"""Fair shares are shown in whole devices from one device on."""
 
 CONSOLIDATING_RECLAIM_FREE: Final = "compat.F1"
 """Reclaim may restart pods of anybody as long as they get a new place."""

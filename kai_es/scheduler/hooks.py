@@ -1,6 +1,5 @@
 """Options of a session that no configuration can express; for conformance runs only."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -10,10 +9,16 @@ class SessionHooks:
 
     skip_plugins:   plugins left out of the configured list.
     victim_invariant_error: text with which one more victim-invariant test fails for every pod.
-    on_solver_start: called with the group uid each time reclaim hands a job to the solver.
+    gpu_memory_default: MiB of the smallest and largest device where no node tells, 0 = none.
+    counters: `solver_attempts`: how often reclaim handed a job to the solver; `scenarios`: how many
+              were simulated.
     """
 
     skip_plugins: frozenset[str] = frozenset()
     victim_invariant_error: str = ""
-    on_solver_start: Callable[[str], None] | None = None
+    gpu_memory_default: int = 0
     counters: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str) -> None:
+        """Something observable happened once more."""
+        self.counters[what] = self.counters.get(what, 0) + 1

@@ -10,9 +10,9 @@ pkg/scheduler/scheduler_util/priority_queue.go (scheduler-core §6.1, §6.2, fai
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kai_es.kube.labels import UNLIMITED
 from kai_es.scheduler.fairness.vectors import NOTHING, Vector, added
@@ -56,15 +56,23 @@ class QueueWalk(Generic[J]):
         parents: by queue row, the row of its parent, a negative number at a root. No cycles.
         rules: how to order.
         jobs: (queue row of a leaf, job), in any order.
+        leaves: leaf queues that are filled already, none of them empty.
     """
 
     def __init__(
-        self, parents: Sequence[int], rules: WalkRules[J], jobs: Iterable[tuple[int, J]] = ()
+        self,
+        parents: Sequence[int],
+        rules: WalkRules[J],
+        jobs: Iterable[tuple[int, J]] = (),
+        leaves: Mapping[int, "Leaf[J]"] | None = None,
     ) -> None:
         self._parents = parents
         self._rules = rules
         self._nodes: dict[int, _Node[J]] = {}
         self._roots: list[_Node[J]] = []
+        self._freed: dict[int, Vector] = {}
+        for queue, leaf in (leaves or {}).items():
+            self._nodes[queue] = _Node(queue, rules, leaf, self._freed)
         if rules.depth >= 1:
             self._fill(jobs)
 
@@ -127,8 +135,8 @@ class QueueWalk(Generic[J]):
 
     def _new(self, queue: int) -> "_Node[J]":
         slots = QUEUE_DEPTH_SLOT in self._rules.flags and self._rules.depth < UNLIMITED
-        jobs = _SlotJobs(self._rules) if slots else _SortedJobs(self._rules)
-        return _Node(queue, self._rules, jobs)
+        jobs: Leaf[J] = _SlotJobs(self._rules) if slots else _SortedJobs(self._rules)
+        return _Node(queue, self._rules, jobs, self._freed)
 
     def _link(self, node: "_Node[J]") -> None:
         """Puts a new node below its parent, creating the ancestors that are missing."""
@@ -173,17 +181,33 @@ class QueueWalk(Generic[J]):
         return bool(one.key() < other.key())
 
 
+class Leaf(Protocol[J]):
+    """The jobs of a leaf queue in the order in which they leave it."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, job: J) -> None:
+        """Put a job in its place."""
+
+    def top(self) -> J:
+        """The next job; there is one."""
+
+    def take(self) -> J:
+        """Take the next job out."""
+
+
 class _Node(Generic[J]):
     """A queue that holds a job somewhere below it.
 
     moved: its share may have changed since it was sorted in.
-    freed: what the victims already popped from this leaf would free.
+    freed: by queue row, what the victims already popped from a leaf would free; it outlives the
+           node, which goes when it is empty and may come back.
     """
 
     __slots__ = ("_rules", "children", "freed", "jobs", "moved", "parent", "queue")
 
     def __init__(
-        self, queue: int, rules: WalkRules[J], jobs: "_SortedJobs[J] | _SlotJobs[J]"
+        self, queue: int, rules: WalkRules[J], jobs: Leaf[J], freed: dict[int, Vector]
     ) -> None:
         self._rules = rules
         self.queue = queue
@@ -191,7 +215,7 @@ class _Node(Generic[J]):
         self.children: list[_Node[J]] = []
         self.jobs = jobs
         self.moved = False
-        self.freed = NOTHING
+        self.freed = freed
 
     def is_empty(self) -> bool:
         return not self.children and not self.jobs
@@ -202,7 +226,8 @@ class _Node(Generic[J]):
     def take(self) -> J:
         job = self.jobs.take()
         if self._rules.victims:
-            self.freed = added(self.freed, self._rules.freed(job))
+            before = self.freed.get(self.queue, NOTHING)
+            self.freed[self.queue] = added(before, self._rules.freed(job))
         return job
 
     def key(self) -> Key:
@@ -212,7 +237,7 @@ class _Node(Generic[J]):
             leaf = leaf.children[0]
         job = leaf.jobs.top()
         if self._rules.victims:
-            freed = added(leaf.freed, self._rules.freed(job))
+            freed = added(leaf.freed.get(leaf.queue, NOTHING), self._rules.freed(job))
             return self._rules.queue_key(self.queue, None, freed)
         return self._rules.queue_key(self.queue, job, NOTHING)
 

@@ -4,10 +4,16 @@ Reference: Kubernetes' component-helpers/scheduling/corev1/nodeaffinity, which t
 (plugins §3.1, scheduler-core §10.4).
 """
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kai_es.kube.objects import PodSpec
+from kai_es.scheduler.columns.labels import LabelColumns
 
 NAME_FIELD: Final = "metadata.name"
 
@@ -34,6 +40,18 @@ class RequiredNodes:
             return True
         return any(_term_holds(term, name, labels) for term in self._terms)
 
+    def mask(self, nodes: LabelColumns) -> NDArray[np.bool_]:
+        """Bool [N]: `matches` of every node, tested once per distinct value of a label."""
+        allowed = np.ones(len(nodes), np.bool_)
+        for key, wanted in self._selector:
+            allowed &= nodes.where(key, partial(operator.eq, wanted))
+        if self._terms is not None:
+            some = np.zeros(len(nodes), np.bool_)
+            for term in self._terms:
+                some |= _term_mask(term, nodes)
+            allowed &= some
+        return allowed
+
 
 def required_nodes(spec: PodSpec) -> RequiredNodes | None:
     """What a pod demands of its node, None = nothing."""
@@ -53,6 +71,26 @@ def _term_holds(term: Mapping[str, Any], name: str, labels: Mapping[str, str]) -
     return all(_holds(one, labels) for one in expressions) and all(
         _holds(one, {NAME_FIELD: name}) for one in fields
     )
+
+
+def _term_mask(term: Mapping[str, Any], nodes: LabelColumns) -> NDArray[np.bool_]:
+    expressions = term.get("matchExpressions") or ()
+    fields = term.get("matchFields") or ()
+    holds = np.full(len(nodes), bool(expressions or fields), np.bool_)
+    for one in expressions:
+        key = one.get("key", "")
+
+        def test(value: str | None, one: Mapping[str, Any] = one, key: str = key) -> bool:
+            return _holds(one, {} if value is None else {key: value})
+
+        holds &= nodes.where(key, test)
+    for one in fields:
+        holds &= nodes.named(partial(_name_holds, one))
+    return holds
+
+
+def _name_holds(requirement: Mapping[str, Any], name: str) -> bool:
+    return _holds(requirement, {NAME_FIELD: name})
 
 
 def _holds(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -1,0 +1,101 @@
+"""Moves running pods together to make room for a pending job; every moved pod gets a new place.
+
+Reference: pkg/scheduler/actions/consolidation/consolidation.go (scheduler-core §9.2).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kai_es.events.decisions import Reason
+from kai_es.scheduler.columns.jobs import Job
+from kai_es.scheduler.framework.session import RELEASING, Session
+from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.solve import eviction_texts
+from kai_es.scheduler.solve.evicting import feasible_nodes, run_evicting
+from kai_es.scheduler.solve.search import Outcome, Result, Search
+from kai_es.scheduler.solve.simulate import Trial
+from kai_es.scheduler.solve.victims import Candidates, victim_walk
+from kai_es.snapshot.shapes import mig_slices
+
+NAME: Final = "consolidation"
+
+
+def run(session: Session) -> None:
+    """Consolidate for every pending preemptible job."""
+    if session.config.max_consolidation_preemptees != 0:
+        run_evicting(session, _Consolidation(session))
+
+
+class _Consolidation:
+    name = NAME
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def wants(self, job: Job) -> bool:
+        return job.preemptible
+
+    def table_of(self, job: Job) -> object:
+        del job
+        return NAME
+
+    def check(self, work: Work) -> Reason | None:
+        del work
+        return None
+
+    def search(self, search: Search, candidates: Candidates, work: Work) -> Outcome:
+        session, job = self._session, work.job
+        if not self._is_room(work):
+            return Outcome(Result.EXHAUSTED)
+        chosen = self._chosen(candidates, job)
+
+        def keep(victim: Job) -> bool:
+            return victim in chosen
+
+        def valid(trial: Trial, _pending: Sequence[int]) -> bool:
+            return all(session.status[task] != RELEASING for task in trial.tasks)
+
+        queues = sorted({victim.queue for victim in chosen})
+        return search.solve(
+            work,
+            lambda: victim_walk(session, candidates, queues, keep),
+            feasible_nodes(session, job),
+            valid,
+        )
+
+    def _chosen(self, candidates: Candidates, job: Job) -> dict[Job, None]:
+        """The jobs that may be moved: at most one more than the bound, in a fixed order."""
+        found = [
+            work.job
+            for queue in candidates.queues()
+            for _, work in candidates.leaf(queue)
+            if work.job is not job
+        ]
+        bound = self._session.config.max_consolidation_preemptees
+        if bound >= 0:
+            found.sort(key=lambda victim: victim.order)
+            del found[bound + 1 :]
+        return dict.fromkeys(found)
+
+    def _is_room(self, work: Work) -> bool:
+        """Whether all ready nodes together have the GPUs and the GPU memory (§9.2)."""
+        session = self._session
+        gpus = memory = 0
+        for task in session.next_tasks(work, real=False):
+            shape = session.row(task).shape
+            gpus += shape.quota
+            memory += shape.spec.gpu.memory_mib if shape.memory_mib else 0
+            for profile, n in shape.spec.gpu.mig.items():
+                memory += (mig_slices(profile) or (0, 0))[1] * n
+        has_gpus = has_memory = 0
+        state = session.nodes
+        for n, facts in enumerate(state.columns.facts):
+            if state.columns.ready[n]:
+                idle, releasing = state.idle_gpus(n), state.releasing_gpus(n)
+                has_gpus += idle + releasing
+                has_memory += state.free_memory(n, facts.gpu_memory)
+        return has_gpus >= gpus and has_memory >= memory
+
+    def text(self, task: int, job: Job) -> str:
+        del job
+        return eviction_texts.moved(self._session, task)

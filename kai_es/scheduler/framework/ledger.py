@@ -1,0 +1,191 @@
+"""What a cycle has decided so far: operations in commit order and marks of pod groups."""
+
+from typing import TYPE_CHECKING, Final
+
+from kai_es.events.decisions import Bind, Evict, GroupMark, Pipeline, ShareAt
+from kai_es.events.decisions import Op as Decided
+from kai_es.kube.labels import GPU_MICRO
+from kai_es.scheduler.columns.nodes import portion_on
+from kai_es.scheduler.framework.statement import ALLOCATE, EVICT, Op
+from kai_es.snapshot.status import TaskStatus
+
+if TYPE_CHECKING:
+    from kai_es.scheduler.columns.jobs import Job
+    from kai_es.scheduler.framework.session import Session
+
+
+_PIPELINED: Final = int(TaskStatus.PIPELINED)
+_RELEASING: Final = int(TaskStatus.RELEASING)
+
+
+class Marks:
+    """Marks of one pod group, ms since the epoch, 0 = none."""
+
+    __slots__ = ("last_eviction_ms", "last_start_ms", "stale_since_ms")
+
+    def __init__(self, job: "Job") -> None:
+        self.stale_since_ms = job.state.stale_since_ms
+        self.last_start_ms = job.state.last_start_ms
+        self.last_eviction_ms = job.state.last_eviction_ms
+
+
+class Ledger:
+    """Filled by the actions, read by `close`.
+
+    resume: uid of the first pod group whose search was cut, "" = none.
+    """
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._ops: list[Decided] = []
+        self._evicted: set[str] = set()
+        self.resume = ""
+        self._marks: dict[Job, Marks] = {}
+
+    def marks(self, job: "Job") -> Marks:
+        """The present marks of a job; write to them to change them."""
+        found = self._marks.get(job)
+        if found is None:
+            found = self._marks[job] = Marks(job)
+        return found
+
+    def changed_marks(self) -> tuple[GroupMark, ...]:
+        """Marks that differ from those of the rows, by group uid."""
+        found = [
+            GroupMark(
+                group_uid=job.uid,
+                stale_since_ms=marks.stale_since_ms,
+                last_start_ms=marks.last_start_ms,
+                last_eviction_ms=marks.last_eviction_ms,
+            )
+            for job, marks in self._marks.items()
+            if (marks.stale_since_ms, marks.last_start_ms, marks.last_eviction_ms)
+            != (job.state.stale_since_ms, job.state.last_start_ms, job.state.last_eviction_ms)
+        ]
+        return tuple(sorted(found, key=lambda mark: mark.group_uid))
+
+    # -- operations
+
+    @property
+    def ops(self) -> list[Decided]:
+        """In commit order, as the cycle leaves them.
+
+        A moved pod that lost its new place later waits for none. A pod that was given a place in
+        this cycle and lost it again was never anywhere: nothing is to be done about it.
+        """
+        return [op for op in self._ops if self._stands(op)]
+
+    def _stands(self, op: Decided) -> bool:
+        row = self._session.columns.rows.pods[op.pod_uid]
+        status = self._session.status[row.row]
+        if status == _RELEASING and not row.state.node:
+            return False
+        return not isinstance(op, Pipeline) or status == _PIPELINED
+
+    def record(self, done: list[Op], action: str, cause: "Cause | None" = None) -> None:
+        """Keep the operations of a committed statement."""
+        for op in done:
+            if op.kind == EVICT:
+                assert cause is not None, "an eviction has a cause"
+                self._keep_eviction(op.task, op.node, action, cause)
+                self.marks(self._session.job(op.task)).last_eviction_ms = self._session.now_ms
+            elif op.kind == ALLOCATE:
+                self._ops.append(self._bind(op, action))
+            else:
+                self._ops.append(self._pipeline(op, action))
+
+    def _bind(self, op: Op, action: str) -> Bind:
+        session, row = self._session, self._session.row(op.task)
+        facts = session.nodes.columns.facts[op.node]
+        shape = row.shape
+        gpu = shape.spec.gpu
+        if shape.shared:
+            received, count, portion = "Fraction", gpu.count, portion_on(shape, facts.gpu_memory)
+        elif gpu.mig:
+            received, count, portion = "MigInstance", 0, 0
+        else:
+            received, count = "Regular", shape.gpu // GPU_MICRO
+            portion = 100 if count else 0
+        return Bind(
+            pod_uid=row.pod.uid,
+            pod_rv=row.rv,
+            namespace=row.pod.namespace,
+            pod=row.pod.name,
+            group_uid=session.job(op.task).uid,
+            node=facts.name,
+            node_uid=facts.uid,
+            action=action,
+            supersedes=row.state.request_id,
+            received=received,
+            gpu_count=count,
+            gpu_portion=portion,
+            gpu_groups=op.groups,
+        )
+
+    def _pipeline(self, op: Op, action: str) -> Pipeline:
+        session, row = self._session, self._session.row(op.task)
+        facts = session.nodes.columns.facts[op.node]
+        return Pipeline(
+            pod_uid=row.pod.uid,
+            namespace=row.pod.namespace,
+            pod=row.pod.name,
+            group_uid=session.job(op.task).uid,
+            node=facts.name,
+            node_uid=facts.uid,
+            action=action,
+            moved=bool(row.state.node),
+            gpu_groups=op.groups,
+        )
+
+    def _keep_eviction(self, task: int, n: int, action: str, cause: "Cause") -> None:
+        """A pod is evicted once, for the first that asked for its place."""
+        uid = self._session.row(task).pod.uid
+        if uid not in self._evicted:
+            self._evicted.add(uid)
+            self._ops.append(self._evict(task, n, action, cause))
+
+    def _evict(self, task: int, n: int, action: str, cause: "Cause") -> Evict:
+        session, row = self._session, self._session.row(task)
+        facts = session.nodes.columns.facts[n]
+        return Evict(
+            pod_uid=row.pod.uid,
+            pod_rv=row.rv,
+            namespace=row.pod.namespace,
+            pod=row.pod.name,
+            group_uid=session.job(task).uid,
+            node=facts.name,
+            node_uid=facts.uid,
+            action=action,
+            message=cause.message(task),
+            supersedes=row.state.request_id,
+            beneficiary=cause.beneficiary,
+            gang_size=cause.gang_size,
+            before=cause.before(task),
+            after=cause.after(task),
+        )
+
+
+class Cause:
+    """Why tasks are evicted; actions fill it in.
+
+    beneficiary: uid of the pod group they give way to, "" = none.
+    gang_size:   tasks evicted together.
+    """
+
+    def __init__(self, beneficiary: str = "", gang_size: int = 1) -> None:
+        self.beneficiary = beneficiary
+        self.gang_size = gang_size
+
+    def message(self, task: int) -> str:
+        """What the pod's owner is told."""
+        raise AssertionError(f"{type(self).__name__} has no message for {task}")
+
+    def before(self, task: int) -> tuple[ShareAt, ...]:
+        """Shares of the queues concerned before the statement."""
+        del task
+        return ()
+
+    def after(self, task: int) -> tuple[ShareAt, ...]:
+        """The same after it."""
+        del task
+        return ()

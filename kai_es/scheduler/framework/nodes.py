@@ -1,0 +1,120 @@
+"""What is idle, free and used on each node while a session tries things out."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_es.kube.labels import GPU_MICRO
+from kai_es.scheduler.columns import sharing
+from kai_es.scheduler.columns.nodes import FREE, IDLE, USED, NodeColumns
+from kai_es.scheduler.columns.resources import GPU_ROW, Demand, Vector
+from kai_es.scheduler.columns.sharing import OTHER, RELEASING, Devices
+from kai_es.scheduler.framework.journal import Journal
+
+ADD: Final = 1
+REMOVE: Final = -1
+
+Saved = tuple[NDArray[np.int64], Devices]
+
+
+class NodeState:
+    """Session copy of the writable node columns.
+
+    amounts: int64 [3, R, N], planes idle, free, used (`columns.nodes`).
+    idle, free, used: views of them, [R, N].
+    devices: shared devices by node.
+    changes: rows in the order in which they changed, restores included; whoever caches something
+             by node catches up from its own place in it.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        self.columns = columns
+        self.amounts = columns.amounts.copy()
+        self.idle, self.free, self.used = self.amounts
+        self.devices = list(columns.devices)
+        self.sharing = {n for n, devices in enumerate(self.devices) if devices}
+        self.changes: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __setitem__(self, n: int, saved: Saved) -> None:
+        """Put back a node, from the journal."""
+        self.amounts[:, :, n], self.devices[n] = saved
+        self.changes.append(n)
+
+    def move(self, journal: Journal, n: int, demand: Demand, *, kind: int, sign: int) -> None:
+        """A task comes (ADD) or goes (REMOVE); `kind` is how it counts (`columns.sharing`).
+
+        The GPUs of shared devices are not in it, see `move_shared`.
+        """
+        column = self.amounts[:, :, n]
+        journal.append((self, n, (column.copy(), self.devices[n])))
+        if kind == OTHER:
+            delta = demand.as_other
+        elif kind == RELEASING:
+            delta = demand.as_releasing
+        else:
+            delta = demand.as_pipelined
+        if self.columns.lossy[n]:
+            delta = delta * (self.columns.allocatable[:, n] != 0)
+        if sign == ADD:
+            column += delta
+        else:
+            column -= delta
+        self.changes.append(n)
+
+    def move_shared(
+        self, n: int, groups: tuple[str, ...], memory: int, *, kind: int, sign: int
+    ) -> None:
+        """The part of `move` that concerns shared devices; the caller has just called `move`."""
+        idle, free, used = self.amounts[:, GPU_ROW, n].tolist()
+        whole = sharing.Whole(self.columns.facts[n].gpu_count, idle, used, free - idle)
+        change = sharing.add if sign == ADD else sharing.remove
+        self.devices[n], whole = change(self.devices[n], whole, groups, memory, kind)
+        self.amounts[:, GPU_ROW, n] = (whole.idle, whole.idle + whole.releasing, whole.used)
+        self.sharing.add(n)
+
+    def column(self, n: int) -> tuple[Vector, Vector, Vector]:
+        """Idle, free and used of one node."""
+        return self.amounts[IDLE, :, n], self.amounts[FREE, :, n], self.amounts[USED, :, n]
+
+    def idle_gpus(self, n: int) -> int:
+        """Idle GPUs with room on shared devices and idle MIG slices, gpu_micro (§5.5)."""
+        facts = self.columns.facts[n]
+        mig = self._mig(n, self.idle) if facts.mig_gpus else 0
+        return (
+            int(self.idle[GPU_ROW, n])
+            + sharing.sharing_idle(self.devices[n], facts.gpu_memory)
+            + mig
+        )
+
+    def releasing_gpus(self, n: int) -> int:
+        """Releasing GPUs, the same way."""
+        facts = self.columns.facts[n]
+        mig = self._mig(n, self.free - self.idle) if facts.mig_gpus else 0
+        return (
+            int(self.free[GPU_ROW, n] - self.idle[GPU_ROW, n])
+            + sharing.sharing_releasing(self.devices[n], facts.gpu_memory)
+            + mig
+        )
+
+    def free_memory(self, n: int, capacity: int) -> int:
+        """MiB of GPU memory that is idle or being released, whole devices and shared ones."""
+        shared = 0
+        for device in self.devices[n].values():
+            if device.allocated is not None and device.allocated > 0:
+                shared += capacity - device.allocated
+            if device.releasing > 0 and device.releasing != device.used:
+                shared += device.releasing
+        facts = self.columns.facts[n]
+        idle = int(self.idle[GPU_ROW, n])
+        releasing = int(self.free[GPU_ROW, n]) - idle
+        if facts.mig_gpus:
+            idle += self._mig(n, self.idle)
+            releasing += self._mig(n, self.free - self.idle)
+        return shared + (int(idle / GPU_MICRO) + int(releasing / GPU_MICRO)) * capacity
+
+    def _mig(self, n: int, plane: NDArray[np.int64]) -> int:
+        return sum(slices * int(plane[row, n]) for row, slices in self.columns.mig_rows)

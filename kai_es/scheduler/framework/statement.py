@@ -1,0 +1,346 @@
+"""Tentative placements and evictions of one attempt, with checkpoint, rollback and commit.
+
+Rollback puts back recorded values, byte for byte. Undoing one operation in the middle (a victim
+that keeps its place) runs its inverse as one more recorded step: amounts are integers and a step
+only adds and subtracts them, so the result is that of rolling back to it and applying the rest
+anew (`tests/property/test_statement.py`).
+
+Reference: pkg/scheduler/framework/statement.go, operations.go (scheduler-core §7.4, §7.6).
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kai_es.scheduler.columns.nodes import KIND, NO_ROW, task_memory
+from kai_es.scheduler.columns.sharing import OTHER, RELEASING
+from kai_es.scheduler.columns.sharing import PIPELINED as WAITING
+from kai_es.scheduler.flags import SECOND_EVICTION_FAILS
+from kai_es.scheduler.framework.journal import restore
+from kai_es.scheduler.framework.nodes import ADD, REMOVE
+from kai_es.snapshot.status import ACTIVE_ALLOCATED, TaskStatus
+
+if TYPE_CHECKING:
+    from kai_es.scheduler.columns.jobs import Job
+    from kai_es.scheduler.framework.session import Session
+
+EVICT: Final = "evict"
+PIPELINE: Final = "pipeline"
+ALLOCATE: Final = "allocate"
+UNDO: Final = "undo"
+
+_PENDING: Final = int(TaskStatus.PENDING)
+_ALLOCATED: Final = int(TaskStatus.ALLOCATED)
+_PIPELINED: Final = int(TaskStatus.PIPELINED)
+_RELEASING: Final = int(TaskStatus.RELEASING)
+_ACTIVE: Final = frozenset(int(status) for status in ACTIVE_ALLOCATED)
+
+
+class StatementError(AssertionError):
+    """An operation that makes no sense on the present state; names the task."""
+
+
+class Checkpoint(NamedTuple):
+    """A place to roll back to."""
+
+    n_ops: int
+    n_writes: int
+
+
+class Before(NamedTuple):
+    """What an operation's inverse puts back."""
+
+    status: int
+    node: int | None
+    groups: tuple[str, ...] | None
+    virtual: int
+
+
+class Op:
+    """One operation.
+
+    task, node: pod row and node row.
+    before:     state of the task before it.
+    groups:     GPU groups that a placement chose.
+    update:     of a pipeline: the task's entry on the node was to be replaced.
+    of:         of an undo: index of the operation that it undid.
+    valid:      no valid undo points at it.
+    """
+
+    __slots__ = ("before", "groups", "kind", "node", "of", "task", "update", "valid")
+
+    def __init__(
+        self,
+        kind: str,
+        task: int,
+        node: int,
+        *,
+        before: Before,
+        groups: tuple[str, ...] = (),
+        update: bool = False,
+        of: int = -1,
+    ) -> None:
+        self.kind = kind
+        self.task = task
+        self.node = node
+        self.before = before
+        self.groups = groups
+        self.update = update
+        self.of = of
+        self.valid = True
+
+
+class Statement:
+    """Operations on a session; nobody else writes to it while one is open."""
+
+    def __init__(self, session: "Session") -> None:
+        assert not session.journal, "another statement is open"
+        self.session = session
+        self.ops: list[Op] = []
+        self._evictions: dict[int, list[int]] = {}
+
+    # -- operations
+
+    def allocate(self, task: int, n: int, groups: tuple[str, ...] = ()) -> None:
+        """Place a task on idle resources.
+
+        Raises:
+            StatementError: it is on that node already.
+        """
+        session = self.session
+        if session.entry(task, n) is not None:
+            raise StatementError(f"task {session.row(task).pod.uid} is already on its node")
+        before = self._before(task)
+        self._write(task, _ALLOCATED, n, groups, virtual=1)
+        self._put(task, n, OTHER, groups)
+        self._event(task, n, session.ext.allocated)
+        self.ops.append(Op(ALLOCATE, task, n, before=before, groups=groups))
+
+    def pipeline(
+        self, task: int, n: int, groups: tuple[str, ...] = (), *, update: bool = False
+    ) -> None:
+        """Place a task on resources that are being released.
+
+        A victim that finds itself on its own node and devices is unevicted instead, unless
+        `update`.
+        """
+        session = self.session
+        entry = session.entry(task, n)
+        moved = False
+        if entry is not None:
+            moved = bool(groups) and session.row(task).shape.shared and entry[1] != groups
+            if not update and not moved:
+                self.unevict(task)
+                return
+        before = self._before(task)
+        self._write(task, _PIPELINED, n, groups, virtual=1)
+        if entry is not None and not moved:
+            self._take(task, n, entry)
+        self._put(task, n, WAITING, groups)
+        self._event(task, n, session.ext.allocated)
+        self.ops.append(Op(PIPELINE, task, n, before=before, groups=groups, update=update))
+
+    def evict(self, task: int) -> None:
+        """Take a task off its place.
+
+        Raises:
+            StatementError: it is on no node of the shard.
+        """
+        session = self.session
+        n = session.node_of(task)
+        if n == NO_ROW:
+            raise StatementError(f"task {session.row(task).pod.uid} is on no node of the shard")
+        before = self._before(task)
+        groups = session.groups_of(task)
+        session.set_status(task, _RELEASING)
+        self._set_virtual(task, 1)
+        entry = session.entry(task, n)
+        if entry is not None:
+            self._take(task, n, entry)
+        self._put(task, n, RELEASING, groups)
+        self._event(task, n, session.ext.deallocated)
+        self._evictions.setdefault(task, []).append(len(self.ops))
+        self.ops.append(Op(EVICT, task, n, before=before, groups=groups))
+
+    def unevict(self, task: int) -> None:
+        """Undo the earliest valid eviction of a task.
+
+        Raises:
+            StatementError: there is none.
+        """
+        for index in self._evictions.get(task, ()):
+            if self.ops[index].valid:
+                self.undo(index)
+                return
+        uid = self.session.row(task).pod.uid
+        raise StatementError(f"task {uid} was not evicted in this statement")
+
+    def undo(self, index: int) -> None:
+        """Undo one operation; an undo is an operation too. One that is not valid is left."""
+        op = self.ops[index]
+        if not op.valid:
+            return
+        undone = Op(UNDO, op.task, op.node, before=self._before(op.task), of=index)
+        if op.kind == EVICT:
+            self._undo_evict(op)
+        elif op.kind == UNDO:
+            self._redo(self.ops[op.of])
+            self._truncate(len(self.ops) - 1)
+        else:
+            self._undo_placement(op)
+        self._mark(index, valid=False)
+        self.ops.append(undone)
+
+    def _mark(self, index: int, *, valid: bool) -> None:
+        """Mark an operation; what an undo points at is the other way round."""
+        op = self.ops[index]
+        op.valid = valid
+        if op.kind == UNDO:
+            self._mark(op.of, valid=not valid)
+
+    def all_to_pipelined(self, job: "Job") -> None:
+        """Let every task of a job that was allocated here wait instead."""
+        session = self.session
+        mine = [
+            op
+            for op in self.ops
+            if op.kind == ALLOCATE and op.valid and session.job(op.task) is job
+        ]
+        for op in mine:
+            self._undo_placement(op)
+            op.valid = False  # dropped, not undone: no operation of its own tells of it
+            self.pipeline(op.task, op.node, op.groups, update=True)
+
+    # -- checkpoint and end
+
+    def checkpoint(self) -> Checkpoint:
+        """A place to come back to."""
+        return Checkpoint(len(self.ops), len(self.session.journal))
+
+    def rollback(self, to: Checkpoint) -> None:
+        """Put everything back to a checkpoint."""
+        assert to.n_ops <= len(self.ops), f"invalid checkpoint {to}"
+        restore(self.session.journal, to.n_writes)
+        self._truncate(to.n_ops)
+
+    def discard(self) -> None:
+        """Put everything back."""
+        self.rollback(Checkpoint(0, 0))
+
+    def commit(self) -> list[Op]:
+        """Make the valid operations final, in order.
+
+        Placements become Binding or stay pipelined for the rest of the cycle, evicted tasks stay
+        Releasing for real.
+        """
+        session = self.session
+        done = [op for op in self.ops if op.kind != UNDO and op.valid]
+        for op in done:
+            if op.kind == ALLOCATE:
+                session.set_status(op.task, int(TaskStatus.BINDING))
+            elif op.kind == EVICT:
+                if op.task in session.evicted and SECOND_EVICTION_FAILS in session.flags:
+                    # compat: statement.go restores the shares only (Q-10)
+                    self._event(op.task, op.node, session.ext.allocated)
+                session.evicted.add(op.task)
+            session.virtual[op.task] = 0
+        session.journal.clear()
+        self.ops = []
+        self._evictions = {}
+        return done
+
+    # -- steps
+
+    def _truncate(self, length: int) -> None:
+        """Forget the operations from an index on; what they undid counts again."""
+        while len(self.ops) > length:
+            op = self.ops.pop()
+            if op.kind == UNDO and op.valid:
+                self._mark(op.of, valid=True)
+            elif op.kind == EVICT:
+                self._evictions[op.task].pop()
+
+    def _before(self, task: int) -> Before:
+        session = self.session
+        return Before(
+            session.status[task],
+            session.task_node[task],
+            session.task_groups[task],
+            session.virtual[task],
+        )
+
+    def _write(
+        self, task: int, status: int, n: int | None, groups: tuple[str, ...] | None, *, virtual: int
+    ) -> None:
+        session = self.session
+        journal = session.journal
+        session.set_status(task, status)
+        journal.append((session.task_node, task, session.task_node[task]))
+        session.task_node[task] = n
+        journal.append((session.task_groups, task, session.task_groups[task]))
+        session.task_groups[task] = groups
+        self._set_virtual(task, virtual)
+
+    def _set_virtual(self, task: int, virtual: int) -> None:
+        session = self.session
+        session.journal.append((session.virtual, task, session.virtual[task]))
+        session.virtual[task] = virtual
+
+    def _put(self, task: int, n: int, kind: int, groups: tuple[str, ...]) -> None:
+        session = self.session
+        session.set_entry(task, n, (kind, groups))
+        self._move(task, n, kind, groups, ADD)
+
+    def _take(self, task: int, n: int, entry: tuple[int, tuple[str, ...]]) -> None:
+        kind, groups = entry
+        self.session.set_entry(task, n, None)
+        self._move(task, n, kind, groups, REMOVE)
+
+    def _move(self, task: int, n: int, kind: int, groups: tuple[str, ...], sign: int) -> None:
+        session = self.session
+        shape = session.row(task).shape
+        nodes = session.nodes
+        nodes.move(session.journal, n, session.columns.demand(shape), kind=kind, sign=sign)
+        if shape.shared and groups:
+            memory = task_memory(shape, nodes.columns.facts[n].gpu_memory)
+            nodes.move_shared(n, groups, memory, kind=kind, sign=sign)
+
+    @staticmethod
+    def _event(task: int, n: int, handlers: list) -> None:  # type: ignore[type-arg]
+        for handler in handlers:
+            handler(task, n)
+
+    def _undo_placement(self, op: Op) -> None:
+        session, task, before = self.session, op.task, op.before
+        entry = session.entry(task, op.node)
+        assert entry is not None, "a placed task is on its node"
+        status = _PENDING if op.kind == ALLOCATE else before.status
+        self._take(task, op.node, entry)
+        if before.status == _RELEASING and op.kind == PIPELINE and self._was_here(op):
+            self._put(task, op.node, RELEASING, before.groups or session.row(task).state.gpu_groups)
+        self._write(task, status, before.node, before.groups, virtual=before.virtual)
+        self._event(task, op.node, session.ext.deallocated)
+
+    def _was_here(self, op: Op) -> bool:
+        """Whether a pipeline replaced the task's own entry on the node."""
+        home = op.before.node
+        if home is None:
+            home = self.session.nodes.columns.row.get(self.session.row(op.task).state.node, NO_ROW)
+        return op.update and home == op.node
+
+    def _undo_evict(self, op: Op) -> None:
+        session, task, before = self.session, op.task, op.before
+        entry = session.entry(task, op.node)
+        if entry is not None:
+            self._take(task, op.node, entry)
+        self._put(task, op.node, KIND[before.status], op.groups)
+        self._write(task, before.status, before.node, before.groups, virtual=before.virtual)
+        self._event(task, op.node, session.ext.allocated)
+
+    def _redo(self, op: Op) -> None:
+        if op.kind == EVICT:
+            self.evict(op.task)
+        elif op.kind == PIPELINE:
+            self.pipeline(op.task, op.node, op.groups, update=op.update)
+        elif op.kind == ALLOCATE:
+            self.allocate(op.task, op.node, op.groups)
+        else:
+            self.undo(op.of)

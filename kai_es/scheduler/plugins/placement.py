@@ -1,0 +1,148 @@
+"""Which node, and which device on it: scores of nodes and of devices.
+
+Magnitudes act lexicographically: density 0…9, resource type 10, availability 1,000, shared device
+10,000, nominated node 10,000,000.
+
+Reference: pkg/scheduler/plugins/{nodeplacement,nodeavailability,resourcetype,gpusharingorder,
+nominatednode,gpupack,gpuspread,scores} (plugins §2, §4, §5.5).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_es.kube.labels import GPU_MICRO
+from kai_es.scheduler.columns.nodes import task_memory
+from kai_es.scheduler.columns.resources import CPU_ROW, GPU_ROW
+from kai_es.scheduler.framework.fit import Fit, NodeSet
+from kai_es.scheduler.framework.session import Session
+
+HIGH_DENSITY: Final = 9.0
+RESOURCE_TYPE: Final = 10.0
+AVAILABILITY: Final = 1_000.0
+GPU_SHARING: Final = 10_000.0
+NOMINATED_NODE: Final = 10_000_000.0
+
+_Arguments = Mapping[str, str]
+_Scores = NDArray[np.float64]
+_Amounts = NDArray[np.int64]
+
+
+def open_nodeavailability(session: Session, arguments: _Arguments) -> None:
+    """Nodes where the task could start now."""
+    session.ext.scores.append(lambda fit, _nodes, _task: fit.idle_ok * AVAILABILITY)
+
+
+def open_resourcetype(session: Session, arguments: _Arguments) -> None:
+    """CPU-only tasks onto CPU-only nodes."""
+    cpu_only = np.array([f.cpu_only for f in session.nodes.columns.facts], np.float64)
+    cpu_only *= RESOURCE_TYPE
+
+    def score(fit: Fit, _nodes: NodeSet, _task: int) -> _Scores | float:
+        return 0.0 if fit.shape.needs_gpu else cpu_only
+
+    if cpu_only.any():
+        session.ext.scores.append(score)
+
+
+def open_nominatednode(session: Session, arguments: _Arguments) -> None:
+    """The node that the pod is nominated for."""
+
+    def score(_fit: Fit, _nodes: NodeSet, task: int) -> _Scores | float:
+        name = session.row(task).pod.nominated_node
+        n = session.nodes.columns.row.get(name) if name else None
+        if n is None:
+            return 0.0
+        scores = np.zeros(len(session.nodes))
+        scores[n] = NOMINATED_NODE
+        return scores
+
+    session.ext.scores.append(score)
+
+
+def open_gpusharingorder(session: Session, arguments: _Arguments) -> None:
+    """Nodes with a shared device that has room; a task without GPUs fits any (plugins §4.4)."""
+
+    def score(fit: Fit, _nodes: NodeSet, _task: int) -> _Scores | float:
+        state = session.nodes
+        if not state.sharing:
+            return 0.0
+        scores = np.zeros(len(state))
+        for n in state.sharing:
+            capacity = state.columns.facts[n].gpu_memory
+            memory = task_memory(fit.shape, capacity)
+            if any(device.fits(memory, capacity) for device in state.devices[n].values()):
+                scores[n] = GPU_SHARING
+        return scores
+
+    session.ext.scores.append(score)
+
+
+def open_gpupack(session: Session, arguments: _Arguments) -> None:
+    """The fullest shared device first, whole ones last."""
+    session.ext.gpu_scores.append(lambda used: 0.0 if used is None else used)
+
+
+def open_gpuspread(session: Session, arguments: _Arguments) -> None:
+    """Whole devices first, then the emptiest shared one."""
+    session.ext.gpu_scores.append(lambda used: 1.0 if used is None else 1.0 - used)
+
+
+def open_nodeplacement(session: Session, arguments: _Arguments) -> None:
+    """Fullest nodes first (binpack), or emptiest (spread), by GPUs or for others by CPU."""
+    strategies = {
+        row: _spread(session, row) if arguments.get(name) == "spread" else Packing(session, row)
+        for row, name in ((GPU_ROW, "gpu"), (CPU_ROW, "cpu"))
+    }
+
+    def score(fit: Fit, nodes: NodeSet, _task: int) -> _Scores | float:
+        return strategies[GPU_ROW if fit.shape.needs_gpu else CPU_ROW](nodes)
+
+    session.ext.scores.append(score)
+
+
+def _spread(session: Session, row: int) -> Callable[[NodeSet], _Scores | float]:
+    columns = session.nodes.columns
+    if row == GPU_ROW:
+        total = np.array([f.gpu_count * GPU_MICRO for f in columns.facts], np.int64)
+    else:
+        total = columns.allocatable[row]
+    some = total != 0
+
+    def score(_nodes: NodeSet) -> _Scores:
+        scores = np.zeros(len(total))
+        np.divide(session.nodes.free[row], total, out=scores, where=some)
+        return scores
+
+    return score
+
+
+class Packing:
+    """Score 9 on the nodes with the least free amount of the set, 0 on those with the most."""
+
+    def __init__(self, session: Session, row: int) -> None:
+        self._session = session
+        self._row = row
+        self._offers = session.nodes.columns.allocatable[row] > 0
+        self._all_offer = bool(self._offers.all())
+
+    def __call__(self, nodes: NodeSet) -> _Scores | float:
+        """Scores over all nodes; those outside the set are of no account."""
+        free = self._session.nodes.free[self._row]
+        if nodes.mask is None and self._all_offer:
+            compared, here = free, None
+        else:
+            here = self._offers if nodes.mask is None else self._offers & nodes.mask
+            compared = free[here]
+        if len(compared) == 0:
+            return 0.0
+        least, most = int(compared.min()), max(int(compared.max()), 0)
+        if most == 0:
+            return 0.0
+        if least == most:
+            scores = np.full(len(free), HIGH_DENSITY)
+        else:
+            scores = HIGH_DENSITY * (1.0 - (free - least) / (most - least))
+        return scores if here is None else np.where(self._offers, scores, 0.0)

@@ -1,0 +1,210 @@
+"""Which nodes may take a task, resources aside.
+
+Reference: pkg/scheduler/plugins/predicates, pkg/scheduler/k8s_internal/predicates (plugins §3).
+Filters are looked at in the table's order there; the reference's own order is random.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_es.events.decisions import Arg, Reason
+from kai_es.kube.objects import Taint, Toleration
+from kai_es.scheduler.columns.nodes import NodeFacts
+from kai_es.scheduler.columns.resources import (
+    CPU_ROW,
+    GPU_ROW,
+    MEMORY_ROW,
+    PODS_ROW,
+)
+from kai_es.scheduler.framework.devices import pick_devices
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.solve.node_affinity import required_nodes
+from kai_es.snapshot.shapes import Shape
+
+Mask = NDArray[np.bool_]
+
+NO_SCHEDULE: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
+    """Register the filters."""
+    plugin = Predicates(session)
+    ext = session.ext
+    ext.node_masks.append(plugin.mask)
+    ext.node_why.append(plugin.why)
+    ext.pre_task.append(plugin.largest_node)
+    ext.pre_task.append(plugin.config_maps)
+    ext.node_checks.append(plugin.capacity)
+    ext.node_checks.append(plugin.pod_slots)
+    ext.hopeless.append(plugin.largest_node)
+    ext.hopeless.append(plugin.config_maps)
+
+
+class Predicates:
+    """The filters of one session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._columns = session.nodes.columns
+        self._labels = session.columns.labels()
+        self._largest: NDArray[np.int64] | None = None
+
+    # -- nodes
+
+    def mask(self, shape: Shape) -> Mask:
+        """Bool [N]: no filter refuses the node."""
+        facts = self._columns.facts
+        mask = self._columns.ready.copy()
+        if any(f.mig for f in facts) or shape.spec.legacy_mig or shape.spec.gpu.mig:
+            fits = (self._wrong_kind(shape, n) is None for n in range(len(facts)))
+            mask &= np.fromiter(fits, np.bool_, len(facts))
+        if shape.memory_mib:
+            mask &= np.array([f.node.gpu_memory_synced for f in facts], np.bool_)
+        mask &= self._labels.tolerated(
+            lambda taints: untolerated(taints, shape.spec.tolerations) is None
+        )
+        required = required_nodes(shape.spec)
+        if required is not None:
+            mask &= required.mask(self._labels)
+        if self._session.config.restrict_nodes:
+            mask &= self._labels.where(self._worker_key(shape), lambda value: value is not None)
+        return mask
+
+    def why(self, shape: Shape, n: int) -> Reason | None:
+        """Why a filter refuses a node, the first in order."""
+        facts = self._columns.facts[n]
+        reason = self._wrong_kind(shape, n)
+        if reason is None and shape.memory_mib and not facts.node.gpu_memory_synced:
+            reason = Reason(code="gpu-memory-unknown", args={"node": facts.name})
+        if reason is None and facts.problems:
+            reason = Reason(code="node-not-ready", args={"problems": ", ".join(facts.problems)})
+        return reason or self._demanded(shape, facts)
+
+    def _demanded(self, shape: Shape, facts: NodeFacts) -> Reason | None:
+        """What the pod or the configuration demands of a node and does not find."""
+        taint = untolerated(facts.node.taints, shape.spec.tolerations)
+        if taint is not None:
+            return Reason(code="taint", args={"key": taint.key, "value": taint.value})
+        required = required_nodes(shape.spec)
+        if required is not None and not required.matches(facts.name, facts.node.labels):
+            return Reason(code="node-affinity")
+        key = self._worker_key(shape)
+        if self._session.config.restrict_nodes and key not in facts.node.labels:
+            code = "gpu-task-on-cpu-node" if shape.needs_gpu else "cpu-task-on-gpu-node"
+            return Reason(code=code, args={"node": facts.name})
+        return None
+
+    def _wrong_kind(self, shape: Shape, n: int) -> Reason | None:
+        """MIG, shared and CPU tasks against the kind of the node (plugins §3.8)."""
+        facts = self._columns.facts[n]
+        if shape.spec.legacy_mig:
+            return Reason(code="legacy-mig", args={"node": facts.name})
+        if not shape.needs_gpu:
+            return None
+        wants_mig = shape.spec.request_type == "MigInstance"
+        code = ""
+        args: dict[str, Arg] = {}
+        if not facts.mig:
+            code = "mig-on-other-node" if wants_mig else ""
+        elif wants_mig and self._columns.legacy_mig[n]:
+            code, args = "mig-beside-legacy", {"tasks": " ".join(self._columns.legacy_mig[n])}
+        elif facts.mig_strategy == "single" and shape.spec.request_type != "Regular":
+            code = "mig-strategy-single"
+        elif facts.mig_strategy == "mixed" and not wants_mig:
+            code = "mig-strategy-mixed"
+        return Reason(code=code, args=args) if code else None
+
+    def _worker_key(self, shape: Shape) -> str:
+        config = self._session.config
+        return config.gpu_worker_key if shape.needs_gpu else config.cpu_worker_key
+
+    # -- tasks on a node, where shares of devices decide
+
+    def capacity(self, task: int, n: int) -> Reason | None:
+        """Queue capacity by what the task weighs on this node (plugins §3.3).
+
+        Of whole devices that is what the check of the job has added up already.
+        """
+        check = self._session.ext.node_capacity
+        if check is None or not self._session.row(task).shape.shared:
+            return None
+        reason = check(task, n)
+        return None if reason is None else Reason(code="node-over-capacity", parts=(reason,))
+
+    def pod_slots(self, task: int, n: int) -> Reason | None:
+        """A device that is newly shared needs a slot for its reservation pod (plugins §3.9)."""
+        session = self._session
+        if not session.row(task).shape.shared:
+            return None
+        pick = pick_devices(session, task, n, idle=True)
+        known = session.nodes.devices[n]
+        is_new = pick is None or any(group not in known for group in pick[0])
+        free = int(session.nodes.free[PODS_ROW, n])
+        return Reason(code="pod-slots") if is_new and free < 2 else None
+
+    # -- tasks
+
+    def largest_node(self, task: int) -> Reason | None:
+        """Whether some single node is large enough (`MaxNodePoolResources`)."""
+        shape = self._session.row(task).shape
+        demand = self._session.columns.demand(shape)
+        if self._largest is None:
+            self._largest = self._columns.allocatable.max(axis=1, initial=0)
+        if not demand.absent and (demand.request <= self._largest).all():
+            return None
+        for row in (GPU_ROW, CPU_ROW, MEMORY_ROW, PODS_ROW):
+            if demand.request[row] > self._largest[row]:
+                return self._too_large(task, row, int(self._largest[row]))
+        names = self._session.columns.index.names
+        absent = dict(demand.absent)
+        over = dict.fromkeys(absent, 0)
+        over |= {
+            names[row]: int(self._largest[row])
+            for row in range(PODS_ROW + 1, len(names))
+            if demand.request[row] > max(int(self._largest[row]), 0)
+        }
+        if not over:
+            return None
+        first = min(over)
+        return self._too_large(task, first, over[first])
+
+    def _too_large(self, task: int, resource: int | str, most: int) -> Reason:
+        name = (
+            self._session.columns.index.names[resource] if isinstance(resource, int) else resource
+        )
+        pod = self._session.row(task).pod
+        return Reason(
+            code="larger-than-any-node",
+            args={
+                "pod": f"{pod.namespace}/{pod.name}",
+                "resource": name,
+                "most": most,
+                "pool": self._session.columns.lens.pool,
+            },
+        )
+
+    def config_maps(self, task: int) -> Reason | None:
+        """Whether the config maps exist that the pod cannot start without."""
+        del task
+        return None
+
+
+def untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """The first taint that keeps a pod away."""
+    for taint in taints:
+        if taint.effect in NO_SCHEDULE and not any(_tolerates(t, taint) for t in tolerations):
+            return taint
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in ("", "Equal") and toleration.value == taint.value

@@ -1,0 +1,170 @@
+"""One attempt to place the next tasks of a job, really or in a simulation.
+
+Reference: pkg/scheduler/actions/common/allocate.go (scheduler-core §8).
+"""
+
+from collections.abc import Sequence
+
+from kai_es.events.decisions import Reason
+from kai_es.scheduler.columns.nodes import NO_ROW
+from kai_es.scheduler.columns.queues import NOTHING, plus
+from kai_es.scheduler.framework.devices import pick_devices
+from kai_es.scheduler.framework.fit import NodeSet
+from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.statement import Statement
+from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.order import member_by_name
+from kai_es.scheduler.jobs.tree import Member, PodSet, SubGroupSet, leaves_below
+
+
+class Attempt:
+    """Places the next tasks of a work with a statement; on failure nothing stays placed.
+
+    Args:
+        session, statement: to work on.
+        nodes: that may be used.
+        pipeline_only: a simulation: nothing is placed on idle resources, no reasons are kept.
+    """
+
+    def __init__(
+        self, session: Session, statement: Statement, nodes: NodeSet, *, pipeline_only: bool
+    ) -> None:
+        self._session = session
+        self._statement = statement
+        self._nodes = nodes
+        self._pipeline_only = pipeline_only
+
+    def place(self, work: Work) -> bool:
+        """Whether the next tasks were placed."""
+        session, job = self._session, work.job
+        for hook in session.ext.pre_job:
+            hook(work)
+        tasks = session.next_tasks(work, real=not self._pipeline_only)
+        if not tasks:
+            return False
+        if session.ext.job_capacity is not None:
+            amount, memory = NOTHING, 0
+            for task in tasks:
+                shape = session.row(task).shape
+                amount = plus(amount, shape.fair)
+                memory += shape.memory_mib
+            reason = session.ext.job_capacity(job, amount, memory)
+            if reason is not None:
+                if not self._pipeline_only:
+                    session.failures.job(job, reason)
+                return False
+        if len(work.tree.leaves) == 1 and not session.ext.subset_nodes:
+            mark = self._statement.checkpoint()
+            placed = self._place_tasks(work, work.tree.leaves[0], tasks, self._nodes)
+            if not placed:
+                self._statement.rollback(mark)
+            return placed
+        by_leaf: dict[int, list[int]] = {}
+        for task in tasks:
+            by_leaf.setdefault(session.columns.leaf_of[task], []).append(task)
+        return self._place_member(work, work.tree.root, by_leaf, self._nodes)
+
+    def _place_member(
+        self, work: Work, member: Member, by_leaf: dict[int, list[int]], nodes: NodeSet
+    ) -> bool:
+        """Place the tasks below a member on one of the sets of nodes that plugins offer."""
+        leaves = [leaf for leaf in leaves_below(member) if leaf.leaf in by_leaf]
+        if not leaves:
+            return True
+        for node_set in self._subsets(work, member, leaves, by_leaf, nodes):
+            mark = self._statement.checkpoint()
+            if isinstance(member, PodSet):
+                placed = self._place_tasks(work, member, by_leaf[member.leaf], node_set)
+            else:
+                placed = self._place_members(work, member, by_leaf, node_set)
+            if placed:
+                return True
+            self._statement.rollback(mark)
+        return False
+
+    def _place_members(
+        self, work: Work, group: SubGroupSet, by_leaf: dict[int, list[int]], nodes: NodeSet
+    ) -> bool:
+        order = self._session.ext.member_key or member_by_name
+        counts = self._session.tally(work, IS_ACTIVE)
+        members = sorted(group.members, key=lambda member: order(member, counts))
+        return all(self._place_member(work, member, by_leaf, nodes) for member in members)
+
+    def _subsets(
+        self,
+        work: Work,
+        member: Member,
+        leaves: Sequence[PodSet],
+        by_leaf: dict[int, list[int]],
+        nodes: NodeSet,
+    ) -> list[NodeSet]:
+        sets = [nodes]
+        for plugin in self._session.ext.subset_nodes:
+            tasks = [task for leaf in leaves for task in by_leaf[leaf.leaf]]
+            found: list[NodeSet] = []
+            for one in sets:
+                more = plugin(work, member, leaves, tasks, one)
+                if more is None:
+                    return []
+                found.extend(more)
+            sets = found
+        return sets
+
+    def _place_tasks(self, work: Work, leaf: PodSet, tasks: Sequence[int], nodes: NodeSet) -> bool:
+        for n_placed, task in enumerate(tasks):
+            if not self._place_task(task, nodes):
+                self._session.failures.not_placed(
+                    work, leaf, task, n_placed, pipeline_only=self._pipeline_only
+                )
+                return False
+        return True
+
+    def _place_task(self, task: int, nodes: NodeSet) -> bool:
+        session = self._session
+        for check in session.ext.pre_task:
+            reason = check(task)
+            if reason is not None:
+                session.failures.task(task, reason)
+                return False
+        fit = session.fits.of(task)
+        if not session.is_dynamic(fit.shape):
+            n = fit.best(task, nodes)
+            if n != NO_ROW:
+                self._put(task, n, idle=fit.idle_ok[n])
+                return True
+        else:
+            for n in fit.walk(task, nodes):
+                if self._refused(task, n) is None and self._put_checked(task, n, fit.idle_ok[n]):
+                    return True
+        if not self._pipeline_only:
+            session.failures.no_node(task, fit, nodes)
+        return False
+
+    def _refused(self, task: int, n: int) -> Reason | None:
+        for check in self._session.ext.node_checks:
+            reason = check(task, n)
+            if reason is not None:
+                return reason
+        return None
+
+    def _put(self, task: int, n: int, *, idle: bool) -> None:
+        if idle and not self._pipeline_only:
+            self._statement.allocate(task, n)
+        else:
+            self._statement.pipeline(task, n, update=not self._pipeline_only)
+
+    def _put_checked(self, task: int, n: int, idle: bool) -> bool:
+        """As `_put`, for shapes whose place on the node is chosen last."""
+        session = self._session
+        if not session.row(task).shape.shared:
+            self._put(task, n, idle=idle)
+            return True
+        pick = pick_devices(session, task, n, idle=idle and not self._pipeline_only)
+        if pick is None:
+            return False
+        groups, waits = pick
+        if waits or self._pipeline_only:
+            self._statement.pipeline(task, n, groups)
+        else:
+            self._statement.allocate(task, n, groups)
+        return True

@@ -1,0 +1,59 @@
+"""What jobs have in common that fail alike, as a key.
+
+Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no hash per job.
+"""
+
+from kai_es.kube.objects import TopologyConstraint
+from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.signature import pod_signature
+from kai_es.scheduler.jobs.tree import Member, PodSet
+
+Constraint = tuple[str, str, str]
+Path = tuple[Constraint, ...]
+
+_ACTIVE = frozenset(IS_ACTIVE)
+_NONE: Constraint = ("", "", "")
+
+
+def signature_of(session: Session, work: Work) -> tuple[object, ...]:
+    """By pod set with a task that is not active: constraints from the root, pod signatures."""
+    found: list[tuple[Path, tuple[bytes, ...]]] = []
+    _collect(session, work, work.tree.root, (), found)
+    return tuple(sorted(found))
+
+
+def _collect(
+    session: Session,
+    work: Work,
+    member: Member,
+    above: Path,
+    found: list[tuple[Path, tuple[bytes, ...]]],
+) -> None:
+    path = (*above, _constraint(member.topology))
+    if not isinstance(member, PodSet):
+        for child in member.members:
+            _collect(session, work, child, path, found)
+        return
+    status = session.status
+    pods = sorted(
+        _pod(session, task)
+        for task in session.work_tasks(work, member.leaf)
+        if status[task] not in _ACTIVE
+    )
+    if pods:
+        found.append((path, tuple(pods)))
+
+
+def _constraint(constraint: TopologyConstraint | None) -> Constraint:
+    if constraint is None:
+        return _NONE
+    return constraint.topology, constraint.required, constraint.preferred
+
+
+def _pod(session: Session, task: int) -> bytes:
+    shape = session.row(task).shape
+    known = session.pod_signatures.get(shape)
+    if known is None:
+        known = session.pod_signatures[shape] = pod_signature(shape.spec)
+    return known

@@ -1,0 +1,154 @@
+"""Who may give way, in the order in which the queue tree gives them up.
+
+The jobs of a leaf are sorted once and kept sorted; every probe of a search walks over them anew
+from the end, which costs nothing but the jobs that it looks at.
+
+Reference: pkg/scheduler/actions/utils/action.go, job_order_by_queue.go (scheduler-core §6.3).
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kai_es.scheduler.columns.jobs import Job
+from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
+from kai_es.scheduler.solve.worklist import queue_order
+
+Key = tuple[Any, ...]
+Keep = Callable[[Job], bool]
+Entry = tuple[Key, Work]
+
+
+class Candidates:
+    """Preemptible jobs with an active task by leaf queue, in job order, during one action."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._leaves: dict[int, list[Entry]] = {}
+        self._keys: dict[Job, Key] = {}
+        self._touched: set[Job] = set()
+
+    def leaf(self, queue: int) -> list[Entry]:
+        """The jobs of a leaf queue, first served first. Do not change it."""
+        found = self._leaves.get(queue)
+        if found is None:
+            session = self._session
+            jobs = dict(session.columns.by_queue.get(queue, {}))
+            for job in session.touched():
+                if job.queue == queue:
+                    jobs[job.key] = job
+            found = self._leaves[queue] = []
+            for job in jobs.values():
+                work = Work(job)
+                if job.preemptible and any(session.tally(work, IS_ACTIVE)):
+                    key = self._keys[job] = session.job_key(work)
+                    found.append((key, work))
+            found.sort(key=_key)
+        return found
+
+    def changed(self, jobs: Iterable[Job]) -> None:
+        """Tasks of these jobs were placed or evicted for good."""
+        session = self._session
+        for job in jobs:
+            leaf = self._leaves.get(job.queue)
+            if leaf is None or not job.preemptible:
+                continue
+            old = self._keys.pop(job, None)
+            if old is not None:
+                del leaf[bisect_left(leaf, old, key=_key)]
+            work = Work(job)
+            if any(session.tally(work, IS_ACTIVE)):
+                key = self._keys[job] = session.job_key(work)
+                insort(leaf, (key, work), key=_key)
+
+    def queues(self) -> list[int]:
+        """Leaf queues that hold an active job, in name order."""
+        held = {queue for queue, jobs in self._session.columns.by_queue.items() if jobs}
+        held.update(job.queue for job in self._session.touched())
+        return sorted(queue for queue in held if queue >= 0 and self.leaf(queue))
+
+
+def _key(entry: Entry) -> Key:
+    return entry[0]
+
+
+def victim_walk(
+    session: Session, candidates: Candidates, queues: Iterable[int], keep: Keep
+) -> QueueWalk[Work]:
+    """A fresh walk over the jobs that may give way.
+
+    Args:
+        session: the session.
+        candidates: of the action.
+        queues: leaf queues to take from.
+        keep: whether a job of them may be a victim; asked when it comes up.
+    """
+    rules: WalkRules[Work] = WalkRules(
+        queue_key=queue_order(session),
+        job_key=session.job_key,
+        victims=True,
+        freed=session.allocated,
+        flags=session.flags,
+    )
+    leaves = {
+        queue: leaf
+        for queue in queues
+        if not (leaf := LazyLeaf(candidates.leaf(queue), session.job_key, keep)).is_empty()
+    }
+    return QueueWalk(session.columns.queues.parent, rules, leaves=leaves)
+
+
+class LazyLeaf:
+    """Jobs of a leaf from the last to the first, over a list that it does not change.
+
+    Equal to a leaf filled with the jobs that pass `keep`, without filling it.
+    """
+
+    __slots__ = ("_base", "_extra", "_job_key", "_keep", "_left")
+
+    def __init__(self, base: list[Entry], job_key: Callable[[Work], Key], keep: Keep) -> None:
+        self._base = base
+        self._left = len(base)
+        self._extra: list[Entry] = []
+        self._job_key = job_key
+        self._keep = keep
+        self._skip()
+
+    def _skip(self) -> None:
+        base, left, keep = self._base, self._left, self._keep
+        while left and not keep(base[left - 1][1].job):
+            left -= 1
+        self._left = left
+
+    def is_empty(self) -> bool:
+        """Whether no job is left."""
+        return not self._left and not self._extra
+
+    def __len__(self) -> int:
+        return self._left + len(self._extra)
+
+    def add(self, job: Work) -> None:
+        """Push a job back."""
+        insort(self._extra, (self._job_key(job), job), key=_key)
+
+    def _extra_is_next(self) -> bool:
+        if not self._extra:
+            return False
+        return not self._left or self._extra[-1][0] >= self._base[self._left - 1][0]
+
+    def top(self) -> Work:
+        """The next job."""
+        if self._extra_is_next():
+            return self._extra[-1][1]
+        return self._base[self._left - 1][1]
+
+    def take(self) -> Work:
+        """Take out the next job."""
+        if self._extra_is_next():
+            return self._extra.pop()[1]
+        job = self._base[self._left - 1][1]
+        self._left -= 1
+        self._skip()
+        return job
