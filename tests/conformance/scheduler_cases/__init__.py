@@ -1,0 +1,1 @@
+"""Scheduler cases: a small cluster, actions, and the state that they must leave behind."""
