@@ -19,6 +19,7 @@ from typing import IO, Final, Self
 import yaml
 from aiohttp import web
 
+from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
 from kai_es.simulate import crds
 from kai_es.simulate.api import Api
@@ -64,7 +65,9 @@ class SimulatedCluster:
 
     Args:
         data: directory, made if missing.
-        port: 0 = the port of the last start, or a free one.
+        port: 0 = the port of the last start, or a free one; None = no socket, for callers in this
+            process (`cluster_local.LocalCluster` on `api`).
+        clock: time of the store and the kubelet; watches time out by the event loop's.
         kubelet: bound pods run and end (`kubelet.py`); its ledger is `data/kubelet.db`.
         seed: of the kubelet's latencies.
         bookmark_s: time between bookmarks of a watch.
@@ -78,7 +81,8 @@ class SimulatedCluster:
         self,
         data: Path,
         *,
-        port: int = 0,
+        port: int | None = 0,
+        clock: Clock | None = None,
         kubelet: bool = True,
         seed: int = 0,
         bookmark_s: float = BOOKMARK_S,
@@ -92,6 +96,7 @@ class SimulatedCluster:
         self.api: Api
         self.store: Store
         self._port = port
+        self._clock = clock or WallClock()
         self._kubelet = kubelet
         self._seed = seed
         self._bookmark_s = bookmark_s
@@ -119,24 +124,25 @@ class SimulatedCluster:
             stack.enter_context(_lock(self.data / "lock"))
             database = Database(self.data / "apiserver.db")
             stack.callback(database.close)
-            table, defined, clock = KindTable(), crds.stored_kinds(database), WallClock()
+            table, defined = KindTable(), crds.stored_kinds(database)
             self.store = Store(
                 database,
                 [*table.kinds, *defined],
-                clock.now_ms,
+                self._clock.now_ms,
                 history_max=self._history_max,
                 history_ms=self._history_ms,
             )
             stack.callback(self.store.settle)
             self.token = _token(self.data / "token")
             self.api = Api(self.store, table, defined=defined, bookmark_s=self._bookmark_s)
-            await self._listen(stack)
+            if self._port is not None:
+                await self._listen(stack, self._port)
             ledger = RunLedger(self.data / "kubelet.db")
             stack.callback(ledger.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(tasks.create_task(self._maintain()).cancel)
             if self._kubelet:
-                kubelet = Kubelet(LocalApi(self.api), ledger, clock, seed=self._seed)
+                kubelet = Kubelet(LocalApi(self.api), ledger, self._clock, seed=self._seed)
                 stack.callback(tasks.create_task(kubelet.run()).cancel)
             self._stack = stack.pop_all()
         return self
@@ -149,14 +155,18 @@ class SimulatedCluster:
     ) -> None:
         await self._stack.aclose()
 
-    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack, port: int) -> None:
         runner = web.ServerRunner(
-            web.Server(HttpServer(self.api, {self.token: USER}).handle, access_log=None),
+            web.Server(
+                HttpServer(self.api, {self.token: USER}).handle,
+                access_log=None,
+                handler_cancellation=True,  # or a watch whose client has gone would stay
+            ),
             shutdown_timeout=SHUTDOWN_S,
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        listener = _bind(self._port, self.data / "url")
+        listener = _bind(port, self.data / "url")
         port = listener.getsockname()[1]
         await web.SockSite(runner, listener).start()
         self.url = f"http://127.0.0.1:{port}"
@@ -170,7 +180,7 @@ class SimulatedCluster:
 
     async def _maintain(self) -> None:
         while True:
-            await asyncio.sleep(MAINTENANCE_S)
+            await self._clock.sleep(MAINTENANCE_S)
             self.store.compact_old()
 
 
