@@ -88,6 +88,10 @@ class World:
         """A leader in a process of its own, or what looks like one from outside."""
         return Holder(await (await self.leadership()).acquire(role, holder))
 
+    async def start_writer(self, producer):
+        """A process that appends until it is killed: `log_writer.py`; for stores on disk."""
+        return await start_module("tests.conformance.ports.log_writer", *self.where(), producer)
+
     async def close(self):
         for process in self.processes:
             await process.end()
@@ -174,6 +178,9 @@ class SqliteWorld(World):
         self.path = path
         self.faults = faults
 
+    def where(self):
+        return "sqlite", self.path
+
     def client(self):
         return SqliteLog(self.path, topics=TOPICS, faults=self.faults)
 
@@ -188,6 +195,9 @@ class KafkaWorld(World):
     def __init__(self, settings):
         super().__init__()
         self.settings = settings
+
+    def where(self):
+        return "kafka", self.settings.bootstrap, self.settings.prefix
 
     def client(self):
         return KafkaLog(self.settings, topics=TOPICS)

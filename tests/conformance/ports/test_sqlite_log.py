@@ -22,7 +22,6 @@ from tests.conformance.ports.logs import (
     names,
     out,
     running,
-    start_module,
 )
 
 
@@ -220,44 +219,9 @@ async def test_old_entries_expire_by_topic(path):
     await log.close()
 
 
-async def start_writer(path, producer):
-    return await start_module("tests.conformance.ports.sqlite_writer", path, producer)
-
-
-async def test_killed_writers_lose_and_tear_nothing(log, path):
-    """Two processes write at once and are killed with -9 in the middle, three times."""
-    acked = {"a": [], "b": []}
-    chance = random.Random(3)
-    for _ in range(3):
-        writers = {producer: await start_writer(path, producer) for producer in acked}
-        for process in writers.values():
-            await asyncio.wait_for(process.stdout.readline(), 20)
-        await asyncio.sleep(0.05 + 0.1 * chance.random())
-        for producer, process in writers.items():
-            process.kill()
-            rest = await process.stdout.read()
-            await process.wait()
-            acked[producer] += [f"{producer}/{line}" for line in rest.decode().split("\n")[:-1]]
-    one, two = await names(log, "decisions", 0), await names(log, "decisions", 1)
-    assert one == two, "both partitions of every append, or none"
-    assert len(set(one)) == len(one)
-    for producer, numbers in acked.items():
-        assert len(numbers) > 10
-        assert set(numbers) <= set(one), "what was acknowledged is there"
-        mine = [n.split("/") for n in one if n.startswith(f"{producer}/")]
-        assert mine == sorted(mine, key=lambda n: (int(n[1]), int(n[2])))
-        index = [e for p in (0, 1) for e in await entries(log, "index", p) if e.key == producer]
-        assert [name(entry) for entry in index] == [
-            next(n for n in reversed(one) if n.startswith(f"{producer}/"))
-        ]
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    db.close()
-
-
-async def test_commits_of_another_process_are_seen_within_20_ms(log, path):
+async def test_commits_of_another_process_are_seen_within_20_ms(world, log):
     """A follower meets the other process's commits as they come, not at its next idle look."""
-    process = await start_writer(path, "a")
+    process = await world.start_writer("a")
     await process.stdout.readline()
     seen = []
     async for chunk in log.read("decisions", 0, Position(0), follow=True):
