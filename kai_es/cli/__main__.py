@@ -1,7 +1,7 @@
-"""`python -m kai_es.cli`."""
+"""`python -m kai_es.cli` is `kai-es`."""
 
 import sys
 
-from kai_es.cli import main
+from kai_es.cli.main import main
 
 sys.exit(main())

@@ -1,0 +1,56 @@
+"""Runs the parts of a process together: one ends, all end; a stop drains them in order."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from kai_es.runtime.part import STOP_S, Part
+
+logger = logging.getLogger(__name__)
+
+
+class PartEndedError(Exception):
+    """A part ended without being told to."""
+
+
+async def run_crew(parts: Sequence[Part], stop: asyncio.Event) -> None:
+    """Run until `stop` is set, then stop the parts one after another, in the given order.
+
+    Raises:
+        PartEndedError: a part ended by itself.
+        Exception: what a part raised; the others are cancelled.
+    """
+    tasks = {part.name: asyncio.create_task(_run(part), name=part.name) for part in parts}
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        done, _ = await asyncio.wait(
+            (*tasks.values(), stopping), return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in done - {stopping}:
+            task.result()
+            raise PartEndedError(f"{task.get_name()} ended without being told to")
+        for part in parts:
+            await _stop(part, tasks[part.name])
+    finally:
+        stopping.cancel()
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), stopping, return_exceptions=True)
+
+
+async def _run(part: Part) -> None:
+    await part.run()
+
+
+async def _stop(part: Part, task: asyncio.Task[None]) -> None:
+    if part.stop is None:
+        task.cancel()
+    else:
+        part.stop()
+    done, _ = await asyncio.wait((task,), timeout=STOP_S)
+    if not done:
+        logger.warning("part does not stop, cancelled", extra={"part": part.name})
+        task.cancel()
+        await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,62 @@
+"""The HTTP doors of a process: /healthz, /readyz, /metrics; on loopback unless told otherwise."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from kai_es.runtime.settings import SettingsError
+
+LOOPBACK: Final = "127.0.0.1"
+
+Problems = Callable[[], Sequence[str]]
+"""What is wrong now, one line each; empty = fine."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@asynccontextmanager
+async def doors(
+    *, address: str, alive: Problems, ready: Problems, registry: CollectorRegistry
+) -> AsyncIterator[str]:
+    """Serve the doors at `host:port` (port 0 = any free one); yields the base URL.
+
+    Raises:
+        SettingsError: the address cannot be used.
+    """
+    host, _, port = address.rpartition(":")
+    app = web.Application()
+    app.router.add_get("/healthz", _verdict(alive))
+    app.router.add_get("/readyz", _verdict(ready))
+    app.router.add_get("/metrics", _metrics(registry))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host or LOOPBACK, int(port))
+        await site.start()
+    except (OSError, ValueError) as exc:
+        await runner.cleanup()
+        raise SettingsError(f"--listen {address}: {exc}; name a free host:port") from exc
+    try:
+        bound_host, bound_port = runner.addresses[0][:2]
+        yield f"http://{bound_host}:{bound_port}"
+    finally:
+        await runner.cleanup()
+
+
+def _verdict(problems: Problems) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        found = problems()
+        return web.Response(status=503 if found else 200, text="\n".join(found or ("ok",)) + "\n")
+
+    return handle
+
+
+def _metrics(registry: CollectorRegistry) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    return handle

@@ -1,0 +1,57 @@
+"""Log lines of a process: one line per event with fields, to stderr.
+
+The durable log is the audit trail; these lines are for whoever runs the process.
+"""
+
+import logging
+import sys
+from typing import Final
+
+import msgspec
+
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+
+
+class FieldsFormatter(logging.Formatter):
+    """`time level logger message key=value …`; fields come from `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, a traceback below it if there is one."""
+        head = f"{self.formatTime(record)} {record.levelname.lower()} {record.name} "
+        fields = "".join(f" {key}={value}" for key, value in _fields(record).items())
+        text = head + record.getMessage() + fields
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object."""
+        line = {
+            "time": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def configure(*, level: str, json_lines: bool) -> None:
+    """Set up the root logger of this process. `level`: debug | info | warning | error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if json_lines else FieldsFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for chatty in ("kafka", "aiohttp.access", "urllib3", "kubernetes", "faust", "mode", "alembic"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in record.__dict__.items() if key not in _STANDARD}

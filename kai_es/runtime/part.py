@@ -1,0 +1,33 @@
+"""A part: one service of the platform as a task of a process."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+Problems = Callable[[], Sequence[str]]
+"""What is wrong now, one line each; empty = fine."""
+
+STOP_S: Final = 8.0
+"""A part has this long to drain; then it is cancelled. The supervisor waits longer in all."""
+
+
+def _nothing() -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One service.
+
+    name:  as on the command line.
+    run:   runs until stopped or cancelled; an error ends the process.
+    stop:  asks `run` to return in good order; None = cancelling is as good.
+    ready: why it is not doing its work now.
+    gauges: name -> (help, value now) for /metrics, in base units.
+    """
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    stop: Callable[[], None] | None = None
+    ready: Problems = _nothing
+    gauges: dict[str, tuple[str, Callable[[], float]]] = field(default_factory=dict)

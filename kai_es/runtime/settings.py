@@ -1,0 +1,110 @@
+"""Where a process finds its log, its database and its cluster: command line, then environment."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ENV_DATA: Final = "KAI_ES_DATA"
+ENV_KAFKA: Final = "KAI_ES_KAFKA"
+ENV_PREFIX: Final = "KAI_ES_TOPIC_PREFIX"
+ENV_DATABASE: Final = "KAI_ES_DATABASE_URL"
+ENV_LOG_LEVEL: Final = "KAI_ES_LOG_LEVEL"
+ENV_LOG_JSON: Final = "KAI_ES_LOG_JSON"
+DEFAULT_PREFIX: Final = "kai"
+DEFAULT_SHARD: Final = "default"
+
+
+class SettingsError(Exception):
+    """A setting is missing or contradicts another; the text names it and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved settings.
+
+    data:       folder of the embedded instance (log, database and, in the demo, the cluster).
+    kafka:      bootstrap servers; "" = the SQLite log of the embedded instance.
+    database:   SQLAlchemy URL; "" = the embedded PostgreSQL of the instance.
+    kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
+    config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
+    """
+
+    data: Path
+    kafka: str = ""
+    prefix: str = DEFAULT_PREFIX
+    database: str = ""
+    kubeconfig: str = ""
+    config: str = ""
+    shard: str = DEFAULT_SHARD
+
+
+def default_data(environ: Mapping[str, str] = os.environ) -> Path:
+    """The instance that commands mean when they are not told one."""
+    if environ.get(ENV_DATA):
+        return Path(environ[ENV_DATA])
+    base = environ.get("XDG_DATA_HOME") or str(
+        Path(environ.get("HOME", "~")).expanduser() / ".local/share"
+    )
+    return Path(base) / "kai-es" / "default"
+
+
+def add_data_argument(parser: argparse.ArgumentParser) -> None:
+    """`--data DIR`, the same on every command."""
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        default=None,
+        help=f"folder of the embedded instance (default: ${ENV_DATA} or {default_data()})",
+    )
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of commands that read or write a log, a database, a cluster."""
+    add_data_argument(parser)
+    parser.add_argument(
+        "--kafka",
+        metavar="HOST:PORT",
+        default=os.environ.get(ENV_KAFKA, ""),
+        help=f"Kafka bootstrap servers instead of the embedded log (${ENV_KAFKA})",
+    )
+    parser.add_argument(
+        "--prefix",
+        default=os.environ.get(ENV_PREFIX, DEFAULT_PREFIX),
+        help=f"prefix of topic names (${ENV_PREFIX}, default {DEFAULT_PREFIX})",
+    )
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        default=os.environ.get(ENV_DATABASE, ""),
+        help=f"PostgreSQL instead of the embedded one (${ENV_DATABASE})",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        default="",
+        help="cluster to work on (default: the instance's own, $KUBECONFIG, in-cluster)",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        default="",
+        help="shard configuration (YAML); default: built-in defaults",
+    )
+    parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
+
+
+def from_args(args: argparse.Namespace) -> Settings:
+    """Settings of a parsed command line."""
+    return Settings(
+        data=(args.data or default_data()).resolve(),
+        kafka=getattr(args, "kafka", ""),
+        prefix=getattr(args, "prefix", DEFAULT_PREFIX),
+        database=getattr(args, "database", ""),
+        kubeconfig=getattr(args, "kubeconfig", ""),
+        config=getattr(args, "config", ""),
+        shard=getattr(args, "shard", DEFAULT_SHARD),
+    )
