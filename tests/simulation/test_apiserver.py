@@ -142,6 +142,11 @@ def test_create_of_something_that_is_not_json_is_refused(api: Api):
     assert api.fails(400, "POST", PODS, b"{")["reason"] == "BadRequest"
 
 
+def test_body_of_more_than_the_limit_is_refused(api: Api):
+    body = {"metadata": {"name": "m"}, "data": {"x": "y" * 3_200_000}}
+    assert api.fails(413, "POST", MAPS, body)["reason"] == "RequestEntityTooLarge"
+
+
 def test_dry_run_creates_nothing(api: Api):
     api.ok("POST", PODS + "?dryRun=All", a_pod("a"))
     api.fails(404, "GET", PODS + "/a")
