@@ -27,8 +27,7 @@ class Time:
 
 @pytest.fixture
 async def store():
-    store = Store(Database(None), (POD,), Time(), history_max=10, history_ms=1000)
-    return store
+    return Store(Database(None), (POD,), Time(), history_max=10, history_ms=1000)
 
 
 async def test_history_is_cut_by_number(store: Store):
