@@ -278,7 +278,8 @@ def first_fit(snapshot, config, inputs):
         waiting = [pod for pod in pods if pod.state.status is TaskStatus.PENDING]
         if not waiting:
             continue
-        why = _why_not(row, waiting, inputs)
+        n_alive = len(waiting) + sum(pod.state.status in ACTIVE_USED for pod in pods)
+        why = _why_not(row, n_alive, inputs)
         placed = [] if why else _placed(row, waiting, dict_copy(free))
         if not placed:
             reasons[row.group.uid] = (why or Reason(code="not-enough-resources"),)
@@ -299,12 +300,12 @@ def dict_copy(free):
     return {name: list(entry) for name, entry in free.items()}
 
 
-def _why_not(row, waiting, inputs):
+def _why_not(row, n_alive, inputs):
     if row.state.held is not None:
         return row.state.held
     if any(not_before > inputs.now_ms for _, not_before, _ in row.state.backoff):
         return Reason(code="bind-backoff")
-    if len(waiting) < (row.group.min_member or 1):
+    if n_alive < (row.group.min_member or 1):
         return Reason(code="gang-incomplete")
     return None
 
