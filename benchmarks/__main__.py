@@ -16,6 +16,8 @@ from benchmarks.clusters import SHAPES as CYCLES
 
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
+    "log": "benchmarks.log",
+    "log-kafka": "benchmarks.log_kafka",
     "rows": "benchmarks.rows",
     "stream": "benchmarks.stream",
     **dict.fromkeys(CYCLES, "benchmarks.cycles"),
