@@ -44,7 +44,8 @@ class SqliteLog:
     other processes. The file is opened at the first use.
 
     Args:
-        path: the file, made if missing; its folder must exist.
+        path: the file, made if missing, on a local disk (WAL needs shared memory); its folder must
+            exist.
         topics: the catalogue.
         faults: what goes wrong on purpose, None = nothing.
         max_pages: size limit in pages of 4 KiB, None = the disk's.

@@ -24,16 +24,17 @@ async def soon(look, expected):
 
 
 async def follow(log, topic, partition, n, start=0):
-    """The first n entries of a following read, and the longest time between two chunks."""
-    found, longest, last = [], 0.0, time.monotonic()
+    """The first n entries of a following read, and the times between its chunks, ascending."""
+    found, waits, last = [], [], time.monotonic()
     async with contextlib.aclosing(
         log.read(topic, partition, Position(start), follow=True)
     ) as chunks:
         async for chunk in chunks:
-            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            waits.append(time.monotonic() - last)
+            last = time.monotonic()
             found.extend(chunk)
             if len(found) >= n:
-                return found, longest
+                return found, sorted(waits)
     raise AssertionError("a following read ended by itself")
 
 
@@ -168,9 +169,11 @@ async def test_a_follower_sees_what_comes_and_hears_of_silence(world):
     await writer.append(epoch, [out("decisions", "a", partition=0)])
     await asyncio.sleep(0.25)
     await writer.append(epoch, [out("decisions", "b", partition=0)])
-    found, longest = await asyncio.wait_for(reading, VISIBLE_S)
+    found, waits = await asyncio.wait_for(reading, VISIBLE_S)
     assert [name(entry) for entry in found] == ["a", "b"]
-    assert longest < 0.1 + 0.1, "100 ms, and as much for a busy machine"
+    assert len(waits) >= 6
+    assert waits[len(waits) // 2] <= 0.1
+    assert waits[-1] < 1.0, "the machine may be busy, but not that busy"
 
 
 async def test_a_follower_is_quick(world):
