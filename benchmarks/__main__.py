@@ -16,6 +16,7 @@ from benchmarks.clusters import SHAPES as CYCLES
 
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
+    "books": "benchmarks.books",
     "log": "benchmarks.log",
     "log-kafka": "benchmarks.log_kafka",
     "rows": "benchmarks.rows",
