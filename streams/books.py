@@ -7,14 +7,12 @@ needs comes from the nearest checkpoint, and from the log from there on.
 
 from collections.abc import Sequence
 
-from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock
 from kai_es.ports.eventlog import Entry, EventLog
 from kai_es.ports.stores import CheckpointStore, DivergedError
 from kai_es.reader import nearest_world
 from kai_es.reader.records import batch_of
-from kai_es.snapshot.errors import BrokenHistoryError
 from kai_es.snapshot.world import Applied, Missed, World
 from streams.checkpointer import Checkpointer
 from streams.projection import AnyProjection
@@ -53,7 +51,6 @@ class Books:
         self._log = log
         self._clock = clock
         self._checkpoints = checkpoints
-        self._missed_at = -1
 
     async def open(self) -> int:
         """Find out where everything stands; the offset to read from.
@@ -65,7 +62,6 @@ class Books:
         places = [await projection.open() for projection in self.projections]
         at_most = min(places) if places else None
         self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)
-        self._missed_at = -1
         if self.checkpointer is not None:
             self.checkpointer.opened(self.world)
         await self._restore()
@@ -83,12 +79,6 @@ class Books:
             case Applied(offset=offset):
                 await self._applied(offset, batch)
             case Missed(resume=resume):
-                if self._missed_at == resume:
-                    raise BrokenHistoryError(
-                        f"{SNAPSHOT} {entry.position}: the batches that lead there from offset "
-                        f"{resume - 1} are not in the log"
-                    )
-                self._missed_at = resume
                 return resume
         return None
 

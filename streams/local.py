@@ -10,6 +10,7 @@ from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import EventLog, Position
 from kai_es.ports.stores import DivergedError
+from kai_es.snapshot.errors import BrokenHistoryError
 from streams.books import Books
 from streams.projection import MovedError
 
@@ -121,6 +122,10 @@ class LocalRunner:
             missed = await self._read(start, follow=follow)
             if missed is None:
                 break
+            if missed == start:
+                raise BrokenHistoryError(
+                    f"{SNAPSHOT}: the batch that continues offset {start - 1} is not in the log"
+                )
             start = missed
         await self._books.settle()
         self._show()

@@ -1,0 +1,147 @@
+"""Feeds the books from a consumer that somebody else positions, such as a Faust worker's.
+
+Such a consumer starts wherever its group committed, may hand in records twice, may leave some out
+and goes on handing in what it had fetched after it was told to go back. None of that matters: the
+place is in the store, the accept rule tells what continues it, and this sends the consumer there.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kai_es.events.catalogue import SNAPSHOT
+from kai_es.ports.clock import Clock
+from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import Entry
+from kai_es.ports.stores import DivergedError
+from kai_es.snapshot.errors import BrokenHistoryError
+from streams.books import Books
+from streams.projection import MovedError
+
+logger = logging.getLogger(__name__)
+
+SEEK_S: Final = 10.0
+"""Until records from before a seek must have been followed by those from after it."""
+SEEKS_MAX: Final = 3
+BACKOFF_FIRST_S: Final = 0.2
+BACKOFF_MAX_S: Final = 10.0
+STOP_S: Final = 5.0
+
+Seek = Callable[[int], Awaitable[None]]
+
+
+class Driver:
+    """Keeps books with a consumer of one partition.
+
+    trouble: why nothing is folded, "" = it is.
+
+    Args:
+        books: what to keep.
+        clock: for waiting.
+        seek: tells the consumer to go on from an offset.
+    """
+
+    def __init__(self, books: Books, clock: Clock, seek: Seek) -> None:
+        self.trouble = ""
+        self.n_opened = self.n_seeks = 0
+        self._books = books
+        self._clock = clock
+        self._seek_to = seek
+        self._lock = asyncio.Lock()
+        self._assigned = self._open = False
+        self._seeks_left = SEEKS_MAX
+        self._seek_until_s = 0.0
+        self._not_before_s = 0.0
+        self._backoff_s = BACKOFF_FIRST_S
+
+    async def assigned(self) -> None:
+        """The partition is ours."""
+        async with self._lock:
+            self._assigned = True
+
+    async def revoked(self) -> None:
+        """It is not any more: the next holder folds what is not committed."""
+        async with self._lock:
+            self._assigned = self._open = False
+            await self._books.abandon()
+
+    async def take(self, entry: Entry) -> None:
+        """Fold one record, if it continues what is folded.
+
+        Raises:
+            BrokenHistoryError, PoisonError: waiting mends nothing.
+        """
+        async with self._lock:
+            if self._open:
+                await self._guarded(self._feed(entry))
+        await self._clock.sleep(0)
+
+    async def tick(self) -> None:
+        """Open if that is due, commit what has waited. To be called a few times a second.
+
+        Raises:
+            HistoryGoneError, BrokenHistoryError: waiting mends nothing.
+        """
+        async with self._lock:
+            if not self._assigned:
+                return
+            if self._open:
+                await self._guarded(self._books.idle())
+            elif self._clock.monotonic_s() >= self._not_before_s:
+                await self._guarded(self._begin())
+
+    async def close(self) -> None:
+        """Commit what is folded if that is quick, then let go."""
+        async with self._lock:
+            if self._open:
+                await asyncio.wait((asyncio.ensure_future(self._settle()),), timeout=STOP_S)
+            self._assigned = self._open = False
+            await self._books.abandon()
+
+    async def _begin(self) -> None:
+        await self._books.abandon()
+        start = await self._books.open()
+        self.n_opened += 1
+        self._seeks_left = SEEKS_MAX
+        await self._seek(start)
+        self._open = True
+        self.trouble = ""
+
+    async def _feed(self, entry: Entry) -> None:
+        before = self._books.world.offset
+        resume = await self._books.feed(entry)
+        if self._books.world.offset != before:
+            self._seeks_left, self._backoff_s = SEEKS_MAX, BACKOFF_FIRST_S
+            self._seek_until_s = 0.0
+        elif resume is not None and self._clock.monotonic_s() >= self._seek_until_s:
+            if not self._seeks_left:
+                raise BrokenHistoryError(
+                    f"{SNAPSHOT} {entry.position}: the batches that lead there from offset "
+                    f"{resume - 1} are not in the log"
+                )
+            await self._seek(resume)
+
+    async def _seek(self, offset: int) -> None:
+        self.n_seeks += 1
+        self._seeks_left -= 1
+        self._seek_until_s = self._clock.monotonic_s() + SEEK_S
+        await self._seek_to(offset)
+
+    async def _guarded(self, doing: Awaitable[None]) -> None:
+        try:
+            await doing
+        except (UnavailableError, MovedError) as exc:
+            self._pause(str(exc))
+        except DivergedError as exc:
+            logger.error("books diverged", extra={"problem": str(exc)})
+            self._backoff_s = BACKOFF_MAX_S
+            self._pause(str(exc))
+
+    async def _settle(self) -> None:
+        await self._guarded(self._books.settle())
+
+    def _pause(self, trouble: str) -> None:
+        self.trouble, self._open = trouble, False
+        self._not_before_s = self._clock.monotonic_s() + self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)

@@ -1,0 +1,171 @@
+import asyncio
+import random
+
+import pytest
+
+from kai_es.events.catalogue import SNAPSHOT
+from kai_es.ports.errors import UnavailableError
+from kai_es.snapshot.errors import BrokenHistoryError
+from streams.books import Books
+from streams.driver import Driver
+from streams.projection import usage_projection
+from tests.histories.logs import records
+from tests.histories.virtual import run_virtual
+from tests.unit.test_books_runner import Site, a_story, write
+
+
+class Consumer:
+    """Hands in records as a group consumer does: from anywhere, some twice, fetched ahead."""
+
+    def __init__(self, entries, *, start, seed, skip=()):
+        self.entries, self.at = entries, start
+        self.rng, self.skip = random.Random(seed), set(skip)
+        self.sought = None
+
+    async def seek(self, offset):
+        self.sought = offset
+
+    async def feed(self, driver, rounds=400):
+        """Deliver in small batches; a seek takes effect after the batch under way."""
+        for _ in range(rounds):
+            await driver.tick()
+            batch = [e for e in self.entries if e.position >= self.at][: self.rng.randint(1, 9)]
+            for entry in batch:
+                if entry.position in self.skip:
+                    self.skip.discard(entry.position)
+                    continue
+                await driver.take(entry)
+            if batch:
+                self.at = batch[-1].position + 1
+            if self.sought is not None:
+                self.at, self.sought = self.sought, None
+            elif self.rng.random() < 0.1:
+                self.at = max(0, self.at - self.rng.randint(0, 4))
+            await asyncio.sleep(0.05)
+
+
+def a_driver(site, consumer, usage=None):
+    books = Books(
+        site.log,
+        site.clock,
+        projections=[usage_projection(usage or site.usage, site.clock)],
+        checkpoints=site.checkpoints,
+    )
+    return Driver(books, site.clock, consumer.seek)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_delivery_gives_every_row_once(seed):
+    async def main():
+        site = Site()
+        await write(site.log, a_story(seed=seed))
+        entries = await records(site.log, SNAPSHOT)
+        positions = [entry.position for entry in entries]
+        rng = random.Random(seed)
+        consumer = Consumer(
+            entries, start=rng.choice(positions), seed=seed, skip=rng.sample(positions, 5)
+        )
+        driver = a_driver(site, consumer)
+        await driver.assigned()
+        await consumer.feed(driver)
+        await driver.close()
+        assert site.usage.at.offset == positions[-1]
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_nothing_is_folded_before_the_partition_is_assigned_or_after_it_is_revoked():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        consumer = Consumer(entries, start=0, seed=1)
+        driver = a_driver(site, consumer)
+        await consumer.feed(driver, rounds=20)
+        assert site.usage.at.offset == -1
+        consumer.at = 0
+        await driver.assigned()
+        await consumer.feed(driver, rounds=10)
+        await driver.revoked()
+        here = site.usage.at
+        await consumer.feed(driver, rounds=20)
+        assert site.usage.at == here
+        assert here.offset >= 0
+
+    run_virtual(main())
+
+
+def test_two_workers_that_both_believe_they_hold_the_partition_are_harmless():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        consumers = [Consumer(entries, start=0, seed=n) for n in range(2)]
+        drivers = [a_driver(site, consumer) for consumer in consumers]
+        for driver in drivers:
+            await driver.assigned()
+        await asyncio.gather(
+            *(c.feed(d) for c, d in zip(consumers, drivers, strict=True)),
+        )
+        for driver in drivers:
+            await driver.close()
+        assert site.usage.at.offset == entries[-1].position
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_store_away_is_waited_for():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
+        driver = a_driver(site, consumer)
+        site.usage.away = True
+        await driver.assigned()
+        await consumer.feed(driver, rounds=50)
+        assert "away" in driver.trouble
+        site.usage.away = False
+        await consumer.feed(driver, rounds=400)
+        await driver.close()
+        assert driver.trouble == ""
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_batch_that_is_nowhere_ends_the_worker():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        consumer = Consumer(entries[:20] + entries[21:], start=0, seed=3)
+        driver = a_driver(site, consumer)
+        await driver.assigned()
+        with pytest.raises(BrokenHistoryError, match="are not in the log"):
+            await consumer.feed(driver, rounds=4_000)
+
+    run_virtual(main())
+
+
+def test_failing_seek_is_tried_again():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
+        driver = a_driver(site, consumer)
+        failures = [UnavailableError("no consumer yet")] * 2
+
+        async def seek(offset):
+            if failures:
+                raise failures.pop()
+            await consumer.seek(offset)
+
+        driver._seek_to = seek
+        await driver.assigned()
+        await consumer.feed(driver)
+        await driver.close()
+        await site.check()
+
+    run_virtual(main())
