@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from kai_es.events.catalogue import OBJECTS, TOPICS
 from kai_es.events.decisions import Gate, Verdict
+from kai_es.scheduler.config import ConfigError, parse_settings
 from kai_es.snapshot.liveness import Liveness
 from kai_es.snapshot.world import World
 
@@ -78,9 +79,23 @@ _PIPELINE: Final = (PIPELINE_NO_EVICT_MS, PIPELINE_CLOSED_MS)
 _WATCH: Final = (WATCH_NO_EVICT_MS, WATCH_CLOSED_MS)
 
 
+def config_problem(world: World, shard: str) -> str:
+    """What is wrong with the configuration of a shard, "" = nothing."""
+    config = world.snapshot.config(shard)
+    if config is None:
+        return f"shard {shard} has no configuration in the log"
+    try:
+        parse_settings(config.settings)
+    except ConfigError as exc:
+        return f"configuration of shard {shard}: {exc}"
+    return ""
+
+
 def _of_config(world: World, shard: str) -> Iterator[Finding]:
     if world.snapshot.config(shard) is None:
         yield Verdict.CLOSED, "no-config"
+    elif config_problem(world, shard):
+        yield Verdict.CLOSED, "bad-config"
 
 
 def _of_kind(liveness: Liveness, kind: Kind, now_ms: int) -> Iterator[Finding]:

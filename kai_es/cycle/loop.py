@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from kai_es.cycle.gate import judge
+from kai_es.cycle.gate import config_problem, judge
 from kai_es.cycle.machine import machine_note
 from kai_es.cycle.records import gate_record, to_records
 from kai_es.cycle.status import SchedulerStatus
@@ -141,6 +141,7 @@ class CycleLoop:
             clock_ms = here.clock.now_ms()
             gate = judge(world, shard=here.shard, now_ms=clock_ms, skew_ms=here.view.skew_ms())
             self._status.gate = gate
+            self._status.config_problem = config_problem(world, here.shard)
             now_ms = max(clock_ms, world.time, shard.now_ms)
             if gate.verdict is Verdict.CLOSED or not self._is_due(world, shard, gate, now_ms):
                 return self._gate_change(power, shard, gate, now_ms), None

@@ -13,6 +13,7 @@ class SchedulerStatus:
     state:   standby | taking-over | leading | stopped.
     trouble: why it waits, "" = it does not.
     gate:    the last verdict.
+    config_problem: why the configuration cannot be used, "" = it can.
     cycle:   number of the last cycle published, 0 = none by this process.
     took_ms: of the last decision.
     """
@@ -21,6 +22,7 @@ class SchedulerStatus:
     trouble: str = ""
     epoch: int = 0
     gate: Gate = NEVER_GATED
+    config_problem: str = ""
     cycle: int = 0
     n_cycles: int = 0
     n_binds: int = 0

@@ -89,6 +89,10 @@ class View:
         """How far this clock is from the log's, ms; 0 while there is nothing to tell by."""
         return min(self._skews, key=abs, default=0)
 
+    def age_ms(self) -> int:
+        """How old the last folded batch is, ms; `Alive` brings one every two seconds."""
+        return max(self._clock.now_ms() - self.world.time, 0)
+
     # -- private
 
     async def _follow(self, *, follow: bool) -> None:

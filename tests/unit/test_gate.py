@@ -1,6 +1,6 @@
 import pytest
 
-from kai_es.cycle.gate import KINDS, PARTITIONS, judge
+from kai_es.cycle.gate import KINDS, PARTITIONS, config_problem, judge
 from kai_es.events.decisions import Verdict
 from kai_es.events.objects import KindAlive
 from kai_es.events.snapshot import AliveSeen, KindListed, Parked
@@ -47,6 +47,15 @@ def test_nothing_known_is_closed_and_says_why():
     assert "kind-not-listed:Pod" in gate.reasons
     assert "no-config" in gate.reasons
     assert gate.reasons == tuple(sorted(gate.reasons))
+
+
+def test_settings_that_make_no_sense_are_closed_and_explained():
+    bad = seen(ShardConfig(uid="c", name="default", settings={"actions": ["dance"]}))
+    gate = gate_of(bad, *all_listed(), *alive())
+    assert (gate.verdict, gate.reasons) == (Verdict.CLOSED, ("bad-config",))
+    world = World()
+    fold(world, bad)
+    assert "dance" in config_problem(world, "default")
 
 
 @pytest.mark.parametrize(
