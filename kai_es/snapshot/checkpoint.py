@@ -15,6 +15,7 @@ import zstandard
 from kai_es.events.snapshot import AliveSeen, KindListed, Parked, ParkingEnded
 from kai_es.kube.objects import kind_of
 from kai_es.snapshot.lifecycle import Request
+from kai_es.snapshot.pools import Move
 from kai_es.snapshot.ranking import Live, Tombstone
 from kai_es.snapshot.reigns import Introduced, Shard
 from kai_es.snapshot.rows import (
@@ -94,6 +95,7 @@ def rows_of(world: World) -> Iterator[StateRow]:
             yield ReasonsRow(
                 shard=shard, group_uid=uid, cycle=introduced.cycle, reasons=introduced.reasons
             )
+    yield from _by_key(world.pools.moves)
     yield from _by_key(world.liveness.listed)
     yield from _by_key(world.liveness.alive)
 
@@ -181,7 +183,7 @@ _documents: Final = msgspec.msgpack.Decoder(_Document)
 _row_lists: Final = msgspec.msgpack.Decoder(list[StateRow])
 
 
-def _restore(world: World, row: StateRow) -> None:  # noqa: C901 – one line per row type
+def _restore(world: World, row: StateRow) -> None:  # noqa: C901, PLR0912 – one line per type
     match row:
         case LogRow():
             world.chain.offset, world.chain.time = row.offset, row.time
@@ -208,6 +210,8 @@ def _restore(world: World, row: StateRow) -> None:  # noqa: C901 – one line pe
             world.reigns.reasons[row.name] = {}
         case ReasonsRow():
             world.reigns.reasons[row.shard][row.group_uid] = Introduced(row.cycle, row.reasons)
+        case Move():
+            world.pools.moves[row.kind, row.uid] = row
         case KindListed():
             world.liveness.listed[row.kind, row.partition] = row
         case AliveSeen():

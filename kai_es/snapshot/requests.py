@@ -80,6 +80,10 @@ class Requests:
         """Requests of one pod, by order."""
         return self.by_pod.get(pod_uid, [])
 
+    def of_node(self, node_uid: str) -> list[Request]:
+        """Requests that name a node's uid."""
+        return list(self._by_node.get(node_uid, {}).values())
+
     def trim(self, pod_uid: str, seen: Sighting) -> None:
         """Drop a pod's requests on which nothing depends any more."""
         requests = self.by_pod.get(pod_uid)

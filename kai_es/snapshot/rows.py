@@ -11,6 +11,7 @@ import msgspec
 from kai_es.events.decisions import Reason
 from kai_es.events.snapshot import AliveSeen, KindListed, Parked, ParkingEnded
 from kai_es.snapshot.lifecycle import Outcome, Request
+from kai_es.snapshot.pools import Move
 from kai_es.snapshot.ranking import Live
 from kai_es.snapshot.reigns import Shard
 from kai_es.snapshot.standing import Mark
@@ -75,6 +76,7 @@ StateRow: TypeAlias = (
     | BackoffRow
     | ReasonsRow
     | Shard
+    | Move
     | KindListed
     | AliveSeen
 )

@@ -4,7 +4,7 @@
 audit, replay. It ranks versions, follows requests, and keeps the columns of `Snapshot` up to date.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kai_es.events import requests as results
@@ -17,29 +17,19 @@ from kai_es.kube.objects import (
     Node,
     Pod,
     PodGroup,
-    PriorityClass,
-    Queue,
-    ShardConfig,
     kind_of,
 )
-from kai_es.snapshot.chain import Chain, Verdict
-from kai_es.snapshot.effective import TaskState
-from kai_es.snapshot.lifecycle import ENDED_PHASES, Sighting, is_open, task_state
-from kai_es.snapshot.liveness import Liveness
+from kai_es.snapshot.chain import Verdict
+from kai_es.snapshot.display import Touched, show
+from kai_es.snapshot.lifecycle import ENDED_PHASES
 from kai_es.snapshot.observed import Since, observed_ms
-from kai_es.snapshot.parking import Parking
-from kai_es.snapshot.ranking import TOMBSTONE_KEEP_MS, Live, Objects, Rank
-from kai_es.snapshot.reigns import Reigns
-from kai_es.snapshot.relevance import matters, same_task
-from kai_es.snapshot.requests import Requests
-from kai_es.snapshot.snapshot import Snapshot
-from kai_es.snapshot.standing import Standings
+from kai_es.snapshot.pools import Move, has_let_go, selectors_of, shard_of
+from kai_es.snapshot.ranking import TOMBSTONE_KEEP_MS, Rank
+from kai_es.snapshot.relevance import matters
+from kai_es.snapshot.state import State
 
 SWEEP_MS: Final = 60_000
 """What can have no effect any more is looked for once a minute of the log's time."""
-
-INCARNATION_RANK: Final = 1 << 64
-"""Above any resourceVersion: turns (incarnation, rv) into one number where names are resolved."""
 
 
 class Applied(NamedTuple):
@@ -70,25 +60,12 @@ class Missed(NamedTuple):
 Outcome: TypeAlias = Applied | Rejected | Missed
 
 
-class World:
-    """State at one offset of `snapshot`. Folding is all it does: no clock, no I/O.
-
-    chain:     accept rule, offset, time, source cursors.
-    snapshot:  the rows as `decide` reads them.
-    objects:   versions in force, tombstones.
-    requests, standings, parking, liveness, reigns: what their modules say.
-    """
+class World(State):
+    """State at one offset of `snapshot`. Folding is all it does: no clock, no I/O."""
 
     def __init__(self) -> None:
-        self.chain = Chain()
-        self.snapshot = Snapshot()
-        self.objects = Objects()
-        self.requests = Requests()
-        self.standings = Standings()
-        self.parking = Parking()
-        self.liveness = Liveness()
-        self.reigns = Reigns()
-        self._touched = _Touched()
+        super().__init__()
+        self._touched = Touched()
         self._changed = False
         self._fold: dict[type[Any], Callable[[Any, Since], None]] = {
             events.Upserted: self._upserted,
@@ -107,16 +84,6 @@ class World:
             results.Refused: self._result,
         }
 
-    @property
-    def offset(self) -> int:
-        """Identity of the state: the last accepted batch, −1 before the first."""
-        return self.chain.offset
-
-    @property
-    def time(self) -> int:
-        """The log's clock, ms."""
-        return self.chain.time
-
     def apply(self, offset: int, batch: Batch) -> Outcome:
         """Fold one record of `snapshot`, if the accept rule says so.
 
@@ -134,52 +101,25 @@ class World:
         prev_time = self.chain.time
         self.chain.accept(offset, batch)
         self._changed = False
-        self._touched = _Touched()
+        self._touched = Touched()
         for row, origin in zip(batch.rows, batch.origins, strict=True):
             self._fold[type(row)](row, self._since(origin, prev_time))
         self._sweep(prev_time)
-        self._flush()
+        self._settle_moves()
+        self._changed = show(self, self._touched) or self._changed
         decided = tuple(sorted({row.shard for row in batch.rows if isinstance(row, Cycle)}))
         return Applied(offset, self._changed, decided)
 
-    def sighting(self, pod_uid: str) -> Sighting:
-        """What is known of a pod."""
-        entry = self.objects.get("Pod", pod_uid)
-        if entry is None:
-            return Sighting(deleted=self.objects.is_deleted("Pod", pod_uid))
-        assert isinstance(entry.obj, Pod)
-        return Sighting(pod=entry.obj, incarnation=entry.incarnation)
-
-    def n_live(self, kind: str) -> int:
-        """Live uids of a kind, those included of which every version is parked."""
-        valid = self.objects.live.get(kind, {})
-        parked = (uid for of, uid in self.parking.entries if of == kind and uid not in valid)
-        return len(valid) + sum(1 for uid in parked if self.parking.parked(kind, uid))
-
-    def open_requests(self) -> Iterator[str]:
-        """Ids of the open requests of every shard, by pod uid."""
-        for request in self.requests.all():
-            if is_open(request, self.sighting(request.pod_uid)):
-                yield request.id
-
-    def has_open_request(self, pod_uid: str, *, evict: bool) -> bool:
-        """Whether a pod has an open bind (or evict) request, of whatever shard."""
-        seen = self.sighting(pod_uid)
-        return any(
-            request.evict == evict and is_open(request, seen)
-            for request in self.requests.of_pod(pod_uid)
-        )
-
     def show_all(self) -> None:
         """Make everything derived anew, after the state was restored."""
-        self._touched = _Touched()
+        self._touched = Touched()
         for kind, entries in sorted(self.objects.live.items()):
             for uid, entry in sorted(entries.items()):
                 self._stamp(None, entry.obj)
                 self._touched.add(kind, uid)
         for kind, uid in sorted(self.parking.entries):
             self._touched.add(kind, uid)
-        self._flush()
+        show(self, self._touched)
 
     # -- rows
 
@@ -199,6 +139,7 @@ class World:
         has_marks = obj.uid in self.standings.marks
         self._changed = self._changed or matters(former, obj, has_marks=has_marks)
         self._stamp(former, obj)
+        self._note_move(former, obj)
         self._touched.add(kind, obj.uid)
 
     def _removed(self, row: events.Removed, since: Since) -> None:
@@ -209,6 +150,7 @@ class World:
             return
         former = self.objects.remove(row.kind, row.uid, rank=rank, time_ms=since.time_ms)
         self.parking.supersede(row.kind, row.uid, rank=rank)
+        self.pools.drop(row.kind, row.uid)
         self._touched.add(row.kind, row.uid)
         if former is not None:
             self._changed = True
@@ -288,82 +230,38 @@ class World:
             ):
                 self._touched.groups[obj.group_uid] = None
 
-    def _flush(self) -> None:
-        """Give the columns what the rows of this batch changed."""
-        touched = self._touched
-        for uid in touched.pods:
-            self._show_pod(uid)
-        for uid in touched.groups:
-            self._show_group(uid)
-        for uid in touched.nodes:
-            self._show_node(uid)
-        for kind, uid in touched.others:
-            self._show_other(kind, uid)
-        self.snapshot.offset, self.snapshot.time_ms = self.chain.offset, self.chain.time
-        self.snapshot.resume = {name: s.resume for name, s in self.reigns.shards.items()}
+    def _note_move(self, former: ClusterObject | None, now: ClusterObject) -> None:
+        """Notice what changes its shard."""
+        if not isinstance(former, Node | PodGroup) or not isinstance(now, Node | PodGroup):
+            return
+        if former.labels == now.labels:
+            return
+        selectors = selectors_of(self.snapshot.configs.values())
+        self.pools.note(
+            kind_of(now),
+            now.uid,
+            before=shard_of(former.labels, selectors),
+            after=shard_of(now.labels, selectors),
+            shards=self.reigns.shards,
+            offset=self.offset,
+        )
 
-    def _show_pod(self, uid: str) -> None:
-        seen = self.sighting(uid)
-        self.requests.trim(uid, seen)
-        shown = self.snapshot.pods.get(uid)
-        task: TaskState | None = None
-        if seen.pod is None:
-            self.snapshot.remove_pod(uid)
+    def _settle_moves(self) -> None:
+        """Let new shards use what the old ones have let go."""
+        for move in list(self.pools.moves.values()):
+            shard = self.reigns.shards[move.shard]
+            if has_let_go(move, shard, has_open_requests=self._is_acted_on(move)):
+                self.pools.drop(move.kind, move.uid)
+                self._touched.add(move.kind, move.uid)
+                self._changed = True
+
+    def _is_acted_on(self, move: Move) -> bool:
+        """Whether the old shard has open requests on what has moved."""
+        if move.kind == "Node":
+            requests = self.requests.of_node(move.uid)
         else:
-            entry = self.objects.live["Pod"][uid]
-            task = task_state(seen, self.requests.of_pod(uid))
-            if shown is None or not same_task(shown.state, task):
-                self._changed = self._changed or uid not in self._touched.decided
-            if shown is None or shown.pod is not seen.pod or shown.state != task:
-                self.snapshot.set_pod(seen.pod, rv=entry.rv, task=task)
-        for node in self.parking.judge(uid, seen.pod, task):
-            self._changed = True
-            for node_uid in self._nodes_named(node):
-                self._touched.nodes[node_uid] = None
-
-    def _show_group(self, uid: str) -> None:
-        entry = self.objects.get("PodGroup", uid)
-        if entry is None:
-            self.snapshot.remove_group(uid)
-            return
-        assert isinstance(entry.obj, PodGroup)
-        state = self.standings.state(entry.obj)
-        self.snapshot.set_group(entry.obj, rv=_name_rank(entry), state=state)
-
-    def _show_node(self, uid: str) -> None:
-        entry = self.objects.get("Node", uid)
-        if entry is None:
-            self.snapshot.remove_node(uid)
-            return
-        assert isinstance(entry.obj, Node)
-        closed = self.parking.reasons(entry.obj.name)
-        self.snapshot.set_node(entry.obj, rv=_name_rank(entry), closed=closed)
-
-    def _show_other(self, kind: str, uid: str) -> None:
-        entry = self.objects.get(kind, uid)
-        if entry is None:
-            remove = {
-                "Queue": self.snapshot.remove_queue,
-                "PriorityClass": self.snapshot.remove_priority_class,
-                "ShardConfig": self.snapshot.remove_config,
-            }.get(kind)
-            if remove is not None:  # a kind of which no version was ever valid
-                remove(uid)
-            return
-        obj = entry.obj
-        match obj:
-            case Queue():
-                self.snapshot.set_queue(obj, rv=_name_rank(entry))
-            case PriorityClass():
-                self.snapshot.set_priority_class(obj, rv=_name_rank(entry))
-            case ShardConfig():
-                self.snapshot.set_config(obj)
-            case _:
-                raise AssertionError(f"nobody shows {kind}")
-
-    def _nodes_named(self, name: str) -> Iterable[str]:
-        """Uids of the live nodes of a name: nearly always one."""
-        return self.snapshot.nodes.uids(name)
+            requests = [r for r in self.requests.all() if r.group_uid == move.uid]
+        return any(r.shard == move.shard and self.is_open(r) for r in requests)
 
     def _sweep(self, prev_time: int) -> None:
         """Once a minute, forget what can have no effect any more."""
@@ -379,35 +277,3 @@ class World:
         groups = self.objects.live.get("PodGroup", {})
         changed = self.standings.sweep(time_ms=self.time, keep_ms=TOMBSTONE_KEEP_MS, is_live=groups)
         self._touched.groups.update(dict.fromkeys(sorted(changed)))
-
-
-class _Touched:
-    """What the rows of one batch may have changed, in order of first mention.
-
-    decided: pods that a cycle has just ordered something for.
-    """
-
-    __slots__ = ("decided", "groups", "nodes", "others", "pods")
-
-    def __init__(self) -> None:
-        self.pods: dict[str, None] = {}
-        self.groups: dict[str, None] = {}
-        self.nodes: dict[str, None] = {}
-        self.others: dict[tuple[str, str], None] = {}
-        self.decided: set[str] = set()
-
-    def add(self, kind: str, uid: str) -> None:
-        match kind:
-            case "Pod":
-                self.pods[uid] = None
-            case "PodGroup":
-                self.groups[uid] = None
-            case "Node":
-                self.nodes[uid] = None
-            case _:
-                self.others[kind, uid] = None
-
-
-def _name_rank(entry: Live) -> int:
-    """Rank among the live uids of one name, as one number."""
-    return entry.incarnation * INCARNATION_RANK + entry.rv
