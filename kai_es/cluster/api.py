@@ -1,6 +1,6 @@
 """The API server over HTTP: both cluster ports in one connection pool."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
@@ -81,7 +81,7 @@ class ApiServer:
 
     async def watch(
         self, resource: Resource, *, rv: int, silence_s: float
-    ) -> AsyncIterator[Sequence[WatchItem]]:
+    ) -> AsyncGenerator[Sequence[WatchItem], None]:
         """See `ClusterWatch.watch`."""
         doing = f"watch of {resource.plural}"
         params = {

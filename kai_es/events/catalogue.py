@@ -76,7 +76,7 @@ SCHEMAS: Final[Mapping[str, Schema]] = MappingProxyType(
             _schema(objects.ObjectSeen, "informer", OBJECTS, OBJECTS_INDEX),
             _schema(objects.ObjectDeleted, "informer", OBJECTS),
             _schema(objects.Listed, "informer", OBJECTS),
-            _schema(objects.Alive, "informer", OBJECTS),
+            _schema(objects.Alive, "informer", OBJECTS, OBJECTS_INDEX),
             _schema(objects.ParkedAction, "operator", OBJECTS),
             _schema(decisions.Reign, "scheduler", DECISIONS),
             _schema(decisions.ReignEnd, "scheduler", DECISIONS),

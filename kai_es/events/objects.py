@@ -53,7 +53,10 @@ class KindAlive(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
-    """The informer lives; every 2 s in every partition."""
+    """The informer lives; every 2 s in every partition.
+
+    In `objects.index` (key `Alive`) it tells a restarted informer how far history had come.
+    """
 
     incarnation: int
     kinds: tuple[KindAlive, ...]

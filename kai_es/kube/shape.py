@@ -63,9 +63,12 @@ def shaped(kind: str, raw: object, shape: type[_T]) -> _T:
 
 def uid_of(kind: str, metadata: Metadata) -> str:
     """The object's uid, or a stable stand-in for it."""
-    if metadata.uid:
-        return metadata.uid
-    return f"{kind}/{metadata.namespace or ''}/{metadata.name}"
+    return metadata.uid or uid_stand_in(kind, metadata.namespace or "", metadata.name)
+
+
+def uid_stand_in(kind: str, namespace: str, name: str) -> str:
+    """What serves as uid of an object that no API server has seen."""
+    return f"{kind}/{namespace}/{name}"
 
 
 def label_of(kind: str, raw: object) -> str:

@@ -1,6 +1,6 @@
 """The Kubernetes API, as narrow as kai-es uses it. Objects are raw JSON."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kai_es.events.requests import Answer
@@ -52,7 +52,7 @@ class ClusterWatch(Protocol):
 
     def watch(
         self, resource: Resource, *, rv: int, silence_s: float
-    ) -> AsyncIterator[Sequence[WatchItem]]:
+    ) -> AsyncGenerator[Sequence[WatchItem], None]:
         """Changes after `rv`, in order, as they come; ends when the server ends the watch.
 
         Bookmarks are asked for. Cancelling the iteration closes the connection.

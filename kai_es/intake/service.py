@@ -1,0 +1,165 @@
+"""The informer: leadership, what the log already holds, one task per kind, signs of life."""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kai_es.intake import metrics
+from kai_es.intake.given import Given
+from kai_es.intake.history import History
+from kai_es.intake.index import Indexed, read_index
+from kai_es.intake.kinds import SHARD_CONFIG, SOURCES, Source
+from kai_es.intake.known import Known
+from kai_es.intake.publisher import Publisher
+from kai_es.intake.reflector import Reflector
+from kai_es.kube.parse import KINDS
+from kai_es.ports.clock import Clock
+from kai_es.ports.cluster import ClusterWatch, Resource
+from kai_es.ports.errors import FencedError
+from kai_es.ports.eventlog import EventLog, Leadership, Lease
+
+ROLE: Final = "informer"
+ALIVE_S: Final = 2.0  # the gate counts a pipeline of 5 s as late
+
+_FILE: Final = Source(
+    SHARD_CONFIG, Resource(SHARD_CONFIG, KINDS[SHARD_CONFIG].api_version, ""), heartbeats=True
+)
+"""Configuration from a file; nothing is watched for it."""
+
+logger = logging.getLogger(__name__)
+
+
+class Informer:
+    """Brings all kinds into `objects` while it leads.
+
+    Args:
+        sources: what is watched; `kinds.SOURCES`, with `kinds.shards(…)` for configuration.
+        configs: raw ShardConfig objects (`metadata.name`, `settings`) instead of the latter.
+        cluster_name: part of record ids.
+        holder: this process, unique among those that run now.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterWatch,
+        eventlog: EventLog,
+        leadership: Leadership,
+        clock: Clock,
+        holder: str,
+        cluster_name: str = "default",
+        sources: Sequence[Source] = SOURCES,
+        configs: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        assert configs is None or all(source.kind != SHARD_CONFIG for source in sources)
+        self._cluster = cluster
+        self._eventlog = eventlog
+        self._leadership = leadership
+        self._clock = clock
+        self._holder = holder
+        self._cluster_name = cluster_name
+        self._sources = tuple(sources)
+        self._configs = configs
+        self._tasks: list[Reflector | Given] = []
+        self._given: Given | None = None
+        self._leads = False
+
+    def problems(self) -> Mapping[str, str]:
+        """Kind -> why it is not known completely; empty = ready. A standby has none."""
+        return {task.known.source.kind: task.problem for task in self._tasks if task.problem}
+
+    def leads(self) -> bool:
+        """Whether this process is the informer now, not a standby."""
+        return self._leads
+
+    def configure(self, configs: Sequence[dict[str, Any]]) -> None:
+        """The file has changed: publish its configuration."""
+        assert self._configs is not None, "configuration comes from the cluster"
+        self._configs = configs
+        if self._given is not None:
+            self._given.give(configs)
+
+    async def run(self) -> None:
+        """Wait until this process leads, then inform until cancelled.
+
+        Raises:
+            FencedError: somebody else leads now: the process ends.
+        """
+        lease = await self._leadership.acquire(ROLE, self._holder)
+        try:
+            epoch = await self._eventlog.take_over(ROLE)
+            indexed = await read_index(self._eventlog)
+            history = History(indexed.incarnation)
+            metrics.INCARNATION.set(history.incarnation)
+            publisher = Publisher(
+                self._eventlog,
+                epoch=epoch,
+                lease=lease,
+                clock=self._clock,
+                cluster=self._cluster_name,
+                holder=self._holder,
+                history=history,
+                rvs=indexed.rvs,
+            )
+            self._prepare(indexed, publisher, history)
+            self._leads = True
+            logger.info(
+                "leads", extra={"objects": len(indexed.objects), "incarnation": history.incarnation}
+            )
+            await self._inform(publisher, lease)
+        finally:
+            self._leads = False
+            self._tasks = []
+            await lease.release()
+
+    def _prepare(self, indexed: Indexed, publisher: Publisher, history: History) -> None:
+        known = {source.kind: Known(source) for source in (*self._sources, _FILE)}
+        for one in known.values():
+            one.enter(history.incarnation)
+            one.rv = indexed.rvs.get(one.source.kind, 0)
+        for record in indexed.objects.values():
+            if record.kind in known:
+                known[record.kind].restore(record)
+        self._tasks = [
+            Reflector(
+                known[source.kind],
+                cluster=self._cluster,
+                publisher=publisher,
+                history=history,
+                clock=self._clock,
+            )
+            for source in self._sources
+        ]
+        if self._configs is not None:
+            self._given = Given(
+                known[SHARD_CONFIG],
+                self._configs,
+                publisher=publisher,
+                history=history,
+                clock=self._clock,
+            )
+            self._tasks.append(self._given)
+
+    async def _inform(self, publisher: Publisher, lease: Lease) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(publisher.run(), name="informer-publisher")
+                group.create_task(self._say_alive(publisher), name="informer-alive")
+                group.create_task(_watch_lease(lease), name="informer-lease")
+                for task in self._tasks:
+                    group.create_task(task.run(), name=f"informer-{task.known.source.kind}")
+        except* FencedError as errors:
+            raise FencedError(str(errors.exceptions[0])) from errors
+
+    async def _say_alive(self, publisher: Publisher) -> None:
+        while True:
+            await self._clock.sleep(ALIVE_S)
+            if self._given is not None:
+                publisher.seen_ms[SHARD_CONFIG] = self._clock.now_ms()
+            publisher.say_alive()
+
+
+async def _watch_lease(lease: Lease) -> None:
+    await lease.lost()
+    raise FencedError(f"the role {ROLE} has passed to another process")
