@@ -76,7 +76,8 @@ class Given:
                 changes.append(Change(kind, known.incarnation, record.rv, now_ms, record))
         rv = known.rv + 1
         gone = known.missing(seen, rv)
-        known.rv = rv if gone else known.rv
+        if gone:
+            known.reached(rv)
         changes += [Change(kind, known.incarnation, rv, now_ms, record) for record in gone]
         listed = Listed(kind=kind, rv=known.rv, incarnation=known.incarnation)
         await self._publisher.put(

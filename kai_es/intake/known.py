@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kai_es.events.objects import ObjectDeleted, ObjectSeen
+from kai_es.intake.index import IndexedObject
 from kai_es.intake.kinds import Source
 from kai_es.intake.noise import strip
 
@@ -41,39 +42,56 @@ class Known:
 
     All methods are synchronous: what they return must reach the log, in this order, before
     anything later does; whoever cannot do that starts over from `objects.index`.
+
+    A restore that nobody noticed while it happened is found by numbers that fell. Not found is an
+    object that was written at the same number, differently, before and after.
     """
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.versions: dict[str, Version] = {}
         self.rv = 0
+        self.complete = 0
+        """Everything that is live and not newer than this is in `versions`."""
         self.incarnation = 0
-        """The one that `rv` belongs to."""
+        """The one that `rv` and `complete` belong to."""
 
     def enter(self, incarnation: int) -> None:
         """Go on in an incarnation; numbers of another one say nothing in it."""
         if incarnation != self.incarnation:
             self.incarnation = incarnation
-            self.rv = 0
+            self.rv = self.complete = 0
 
-    def restore(self, record: ObjectSeen) -> None:
-        """An object as `objects.index` has it; its incarnation must have been entered."""
-        digest = digest_of(record.object) if self.source.heartbeats else b""
+    def restore(self, record: IndexedObject) -> None:
+        """An object as `objects.index` has it."""
+        digest = digest_of(record.content()) if self.source.heartbeats else b""
         self.versions[record.uid] = Version(
             record.rv, record.incarnation, record.namespace, record.name, digest
         )
-        if record.incarnation == self.incarnation:
-            self.rv = max(self.rv, record.rv)
+
+    def proceed(self, incarnation: int, rv: int) -> None:
+        """Go on where the log had come to: in `incarnation`, complete up to `rv`.
+
+        Single objects may be newer: of a list that was not finished.
+        """
+        self.incarnation = incarnation
+        same = [v.rv for v in self.versions.values() if v.incarnation == incarnation]
+        self.rv = max(rv, *same, 0)
+        self.complete = rv
 
     def listed(self, raw: dict[str, Any]) -> ObjectSeen | None:
         """An object of a list; None = the log has it.
 
         Raises:
-            RestoredError: it is older than the version known.
+            RestoredError: it is older than the version known, or it should have been known.
             UnusableError: see there.
         """
         uid, rv = _identity(raw)
         known = self.versions.get(uid)
+        if known is None and rv <= self.complete:
+            raise RestoredError(
+                f"{self.source.kind} {uid} of {rv} is back, all was known up to {self.complete}"
+            )
         if known is not None and known.incarnation == self.incarnation and rv < known.rv:
             raise RestoredError(f"{self.source.kind} {uid}: {rv} is listed, {known.rv} was known")
         return self._seen(uid, rv, raw)
@@ -85,7 +103,7 @@ class Known:
             UnusableError: see there.
         """
         uid, rv = _identity(raw)
-        self.rv = max(self.rv, rv)
+        self.reached(rv)
         known = self.versions.get(uid)
         if known is not None and known.incarnation == self.incarnation and rv < known.rv:
             return None
@@ -100,11 +118,15 @@ class Known:
             UnusableError: see there.
         """
         uid, rv = _identity(raw)
-        self.rv = max(self.rv, rv)
+        self.reached(rv)
         known = self.versions.get(uid)
         if known is None or (known.incarnation == self.incarnation and rv < known.rv):
             return None
         return self._gone(uid, rv, synthetic=False)
+
+    def reached(self, rv: int) -> None:
+        """All that happened up to `rv` has been taken in."""
+        self.rv = self.complete = max(self.rv, rv)
 
     def missing(self, seen: Iterable[str], rv: int) -> list[ObjectDeleted]:
         """Synthetic deletes after a complete list of `seen` uids at `rv`, by uid.

@@ -31,7 +31,8 @@ PARTITIONS: Final = TOPICS[OBJECTS].partitions
 class Change(NamedTuple):
     """Something that happened at `at_ms`.
 
-    record: None = only the position of the kind moved to `rv`.
+    rv:     position that its kind has reached with it, 0 = none: lists do not come in order.
+    record: None = only the position moved.
     """
 
     kind: str
@@ -163,7 +164,7 @@ class Publisher:
             record = change.record
             listed = isinstance(record, Listed)
             if (listed or change.kind in rvs) and change.incarnation == self._rvs_of:
-                rvs[change.kind] = change.rv
+                rvs[change.kind] = max(change.rv, rvs.get(change.kind, 0))
             if isinstance(record, Listed):
                 out += self._marks(record, f"{LISTED}/{record.kind}", now_ms)
             elif record is not None:

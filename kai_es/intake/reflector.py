@@ -59,6 +59,7 @@ class Reflector:
                 await self._follow()
             except RestoredError as exc:
                 self._restored(str(exc))
+                await self._clock.sleep(self._backoff.next_s())
             except GoneError as exc:
                 await self._gone(exc)
             except RefusedError as exc:
@@ -109,7 +110,7 @@ class Reflector:
                 continue
             seen.add(raw["metadata"]["uid"])
             if record is not None:
-                changes.append(self._as_change(record.rv, now_ms, record))
+                changes.append(self._as_change(0, now_ms, record))
         return changes
 
     def _as_change(
@@ -121,8 +122,8 @@ class Reflector:
         known, kind = self.known, self._source.kind
         now_ms = self._clock.now_ms()
         listed = Listed(kind=kind, rv=rv, incarnation=known.incarnation, served=served)
-        changes = [self._as_change(record.rv, now_ms, record) for record in gone]
-        known.rv = max(known.rv, rv)
+        changes = [self._as_change(0, now_ms, record) for record in gone]
+        known.reached(rv)
         self._publisher.seen_ms[kind] = now_ms
         await self._publisher.put([*changes, self._as_change(rv, now_ms, listed)])
         await self._publisher.flush()
@@ -156,6 +157,18 @@ class Reflector:
                 failures = 0
             await self._clock.sleep(delay_s)
             await self._publisher.flush()  # what is resumed after must be durable
+            if failures:
+                await self._check_history()
+
+    async def _check_history(self) -> None:
+        """Before resuming after a break: a server whose history is shorter would stay silent.
+
+        Raises:
+            RestoredError: it is.
+        """
+        page = await self._cluster.list_page(self._source.resource, limit=1, token="")
+        if page.rv < self.known.rv:
+            raise RestoredError(f"{self._source.kind} is at {page.rv}, {self.known.rv} was known")
 
     async def _watch_unless_risen(self) -> None:
         """Watch until the server ends it, or etcd is found restored by another kind."""
@@ -212,7 +225,7 @@ class Reflector:
                 rv = rv_of(item.object)
                 if rv < known.rv:
                     raise RestoredError(f"{kind} bookmark is at {rv}, {known.rv} was known")
-                known.rv = rv
+                known.reached(rv)
             case _:
                 logger.warning("unknown event", extra={"kind": kind, "type": item.type[:40]})
         return self._as_change(known.rv, now_ms, record)

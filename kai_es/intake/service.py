@@ -8,7 +8,7 @@ from typing import Any, Final
 from kai_es.intake import metrics
 from kai_es.intake.given import Given
 from kai_es.intake.history import History
-from kai_es.intake.index import Indexed, read_index
+from kai_es.intake.index import IndexedObject, read_index
 from kai_es.intake.kinds import SHARD_CONFIG, SOURCES, Source
 from kai_es.intake.known import Known
 from kai_es.intake.publisher import Publisher
@@ -89,8 +89,15 @@ class Informer:
         lease = await self._leadership.acquire(ROLE, self._holder)
         try:
             epoch = await self._eventlog.take_over(ROLE)
-            indexed = await read_index(self._eventlog)
-            history = History(indexed.incarnation)
+            known = {source.kind: Known(source) for source in self._all_sources()}
+            progress = await read_index(
+                self._eventlog,
+                seen=lambda record: _restore(known, record),
+                gone=lambda key: _forget(known, key),
+            )
+            for kind, one in known.items():
+                one.proceed(progress.incarnation, progress.rvs.get(kind, 0))
+            history = History(progress.incarnation)
             metrics.INCARNATION.set(history.incarnation)
             publisher = Publisher(
                 self._eventlog,
@@ -100,27 +107,21 @@ class Informer:
                 cluster=self._cluster_name,
                 holder=self._holder,
                 history=history,
-                rvs=indexed.rvs,
+                rvs=progress.rvs,
             )
-            self._prepare(indexed, publisher, history)
+            self._prepare(known, publisher, history)
             self._leads = True
-            logger.info(
-                "leads", extra={"objects": len(indexed.objects), "incarnation": history.incarnation}
-            )
+            logger.info("leads", extra={"indexed": progress.objects})
             await self._inform(publisher, lease)
         finally:
             self._leads = False
             self._tasks = []
             await lease.release()
 
-    def _prepare(self, indexed: Indexed, publisher: Publisher, history: History) -> None:
-        known = {source.kind: Known(source) for source in (*self._sources, _FILE)}
-        for one in known.values():
-            one.enter(history.incarnation)
-            one.rv = indexed.rvs.get(one.source.kind, 0)
-        for record in indexed.objects.values():
-            if record.kind in known:
-                known[record.kind].restore(record)
+    def _all_sources(self) -> tuple[Source, ...]:
+        return self._sources if self._configs is None else (*self._sources, _FILE)
+
+    def _prepare(self, known: Mapping[str, Known], publisher: Publisher, history: History) -> None:
         self._tasks = [
             Reflector(
                 known[source.kind],
@@ -163,3 +164,14 @@ class Informer:
 async def _watch_lease(lease: Lease) -> None:
     await lease.lost()
     raise FencedError(f"the role {ROLE} has passed to another process")
+
+
+def _restore(known: Mapping[str, Known], record: IndexedObject) -> None:
+    if record.kind in known:
+        known[record.kind].restore(record)
+
+
+def _forget(known: Mapping[str, Known], key: str) -> None:
+    kind, _, uid = key.partition("/")
+    if kind in known:
+        known[kind].versions.pop(uid, None)
