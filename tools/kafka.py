@@ -1,9 +1,11 @@
-"""A Kafka broker (one KRaft node) for tests: fetched by Maven, run on loopback.
+"""Kafka brokers (KRaft) for tests: fetched by Maven, run on loopback.
 
 Needs `java` (17 or later) and, the first time, `mvn` on the PATH.
 """
 
+import base64
 import hashlib
+import os
 import shutil
 import signal
 import socket
@@ -21,8 +23,8 @@ START_S: Final = 90.0
 
 _PROPERTIES: Final = """
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL://127.0.0.1:{sasl}
 controller.listener.names=CONTROLLER
@@ -33,14 +35,15 @@ listener.name.sasl.plain.sasl.jaas.config=\\
   org.apache.kafka.common.security.plain.PlainLoginModule required user_kai="secret";
 log.dirs={data}
 num.partitions=1
-default.replication.factor=1
-offsets.topic.replication.factor=1
+default.replication.factor={copies}
+min.insync.replicas={in_sync}
+offsets.topic.replication.factor={copies}
 offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={copies}
+transaction.state.log.min.isr={in_sync}
 transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={copies}
+share.coordinator.state.topic.min.isr={in_sync}
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 broker.session.timeout.ms=1500
@@ -70,19 +73,23 @@ class Broker:
 
     Args:
         home: the folder; its data survive `stop` and `kill`, and the address stays.
+        node: its number in its cluster.
+        controllers: controller port of every node of the cluster, None = it is alone.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, node: int = 1, controllers: list[int] | None = None) -> None:
         self.home = home
         self.log = home / "broker.log"
-        self._port, self._sasl, controller = (process.free_port() for _ in range(3))
+        self._port, self._sasl = process.free_port(), process.free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        controllers = controllers or [process.free_port()]
         home.mkdir(parents=True, exist_ok=True)
         (home / "log4j2.yaml").write_text(_LOG4J)
         shutil.copytree(formatted(), home / "data", dirs_exist_ok=True)
+        _number(home / "data" / "meta.properties", node)
         (home / "server.properties").write_text(
-            _PROPERTIES.format(
-                port=self._port, sasl=self._sasl, controller=controller, data=home / "data"
+            _properties(
+                home / "data", node=node, ports=(self._port, self._sasl), controllers=controllers
             )
         )
 
@@ -98,10 +105,19 @@ class Broker:
 
     def start(self) -> None:
         """Start and wait until it serves."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start; in a cluster it serves only when most of the others are there too."""
         assert not self.alive(), "the broker runs already"
         self._process = process.start(
             java(self.home, "kafka.Kafka", str(self.home / "server.properties")), log=self.log
         )
+
+    def wait(self) -> None:
+        """Wait until it serves."""
+        assert self._process is not None
         process.wait_ready(self._process, self._answers, log=self.log, timeout_s=START_S)
 
     def stop(self) -> None:
@@ -137,6 +153,63 @@ class Broker:
 
     def _answers(self) -> bool:
         return all(_answers(port) for port in (self._port, self._sasl))
+
+
+class Cluster:
+    """Several brokers; three copies of everything, two of them in sync before an acknowledgement.
+
+    Args:
+        home: the folder of their state.
+    """
+
+    SIZE: Final = 3
+
+    def __init__(self, home: Path) -> None:
+        controllers = [process.free_port() for _ in range(self.SIZE)]
+        self.brokers = [
+            Broker(home / str(node), node=node, controllers=controllers)
+            for node in range(1, self.SIZE + 1)
+        ]
+
+    @property
+    def address(self) -> str:
+        """Bootstrap addresses."""
+        return ",".join(broker.address for broker in self.brokers)
+
+    def start(self) -> None:
+        """Start all and wait until they serve."""
+        for broker in self.brokers:
+            broker.begin()
+        for broker in self.brokers:
+            broker.wait()
+
+    def close(self) -> None:
+        """End as by kill -9 and remove all data."""
+        for broker in self.brokers:
+            broker.close()
+
+
+def _properties(data: Path, *, node: int, ports: tuple[int, int], controllers: list[int]) -> str:
+    return _PROPERTIES.format(
+        node=node,
+        port=ports[0],
+        sasl=ports[1],
+        controller=controllers[node - 1],
+        voters=",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1)),
+        copies=len(controllers),
+        in_sync=max(1, len(controllers) - 1),
+        data=data,
+    )
+
+
+def _number(meta: Path, node: int) -> None:
+    """Give a copy of the formatted folder its own node and folder id."""
+    own = {
+        "node.id": str(node),
+        "directory.id": "k" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22],
+    }
+    lines = [line.partition("=") for line in meta.read_text().splitlines()]
+    meta.write_text("".join(f"{key}{eq}{own.get(key, value)}\n" for key, eq, value in lines))
 
 
 def _answers(port: int) -> bool:
@@ -192,7 +265,7 @@ def _fetch(folder: Path) -> None:
 def _format(folder: Path) -> None:
     (folder / "log4j2.yaml").write_text(_LOG4J)
     properties = folder / "server.properties"
-    properties.write_text(_PROPERTIES.format(port=1, sasl=2, controller=3, data=folder / "data"))
+    properties.write_text(_properties(folder / "data", node=1, ports=(1, 2), controllers=[3]))
     _run(
         *java(folder, "kafka.tools.StorageTool", "format"),
         "--cluster-id=kai-es-test-cluster-00",

@@ -27,7 +27,7 @@ _ALREADY_EXISTS: Final = 36
 def provision(
     admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]
 ) -> None:
-    """Make the topics that are missing, then check all of them.
+    """Check the topics that are there and make those that are missing.
 
     Raises:
         UnavailableError: some differ from the catalogue; names each difference and the fix.
@@ -35,21 +35,20 @@ def provision(
     """
     wanted = {settings.topic(topic.name): topic for topic in topics.values()}
     found = _describe(admin, list(wanted))
-    missing = wanted.keys() - found.keys()
-    if missing:
-        _create(admin, settings, {name: wanted[name] for name in sorted(missing)})
-        admin.wait_for_topics(sorted(missing))
-        found = _describe(admin, list(wanted))
     configs = admin.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted], config_filter="all"
-    )["topic"]
+        [ConfigResource(ConfigResourceType.TOPIC, name) for name in found], config_filter="all"
+    ).get("topic", {})
     wrong = [
         difference
-        for name, topic in wanted.items()
-        for difference in _differences(name, topic, found.get(name, 0), configs[name])
+        for name, partitions in found.items()
+        for difference in _differences(name, wanted[name], partitions, configs.get(name, {}))
     ]
     if wrong:
         raise UnavailableError(f"topics on {settings.bootstrap} differ: {'; '.join(wrong)}")
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        _create(admin, settings, {name: wanted[name] for name in missing})
+        admin.wait_for_topics(missing)
 
 
 def _describe(admin: KafkaAdminClient, names: list[str]) -> dict[str, int]:
@@ -102,6 +101,9 @@ def _differences(
             f"tear keys apart: use another prefix, or delete the topic while it is empty)"
         )
     for key, value in _configs(topic).items():
+        if key not in configs:
+            wrong.append(f"{name} has no {key} yet, it is just being made")
+            continue
         actual = str(configs[key]["value"])
         if not _suffices(key, actual, value):
             wrong.append(f"{name} has {key}={actual}, needed is {value} (kafka-configs --alter)")

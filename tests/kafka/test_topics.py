@@ -1,5 +1,7 @@
 """Topics are made as the catalogue says, and checked when they are there already."""
 
+import asyncio
+
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
@@ -47,14 +49,10 @@ async def test_the_whole_catalogue_is_made(settings, admin):
 
 async def test_logs_that_open_at_once_make_the_topics_once(settings):
     logs = [KafkaLog(settings, topics=TOPICS) for _ in range(3)]
-    await log_all(logs, "open")
-    assert await logs[2].append_one("snapshot", "k", a_record("x")) == 0
-    await log_all(logs, "close")
-
-
-async def log_all(logs, what):
-    for log in logs:
-        await getattr(log, what)()
+    await asyncio.gather(*(log.open() for log in logs))
+    for n, log in enumerate(logs):
+        assert await log.append_one("snapshot", "k", a_record("x")) == n
+        await log.close()
 
 
 @pytest.mark.parametrize(
