@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kai_es.events.snapshot import Batch
-from kai_es.ports.books import BooksStore, Place
+from kai_es.ports.books import BooksStore, Digest, Place
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
 from kai_es.snapshot.world import World
@@ -148,6 +148,15 @@ class Projection(Generic[Rows, StoredT]):
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
         self._fold = None
+
+    async def rewind(self, to: Place) -> int:
+        """Take the stored rows back to a place; open and restore before folding. Rows touched."""
+        await self.abandon()
+        return await self._store.rewind(to)
+
+    async def digest(self) -> Digest:
+        """A value of all stored rows."""
+        return await self._store.digest()
 
     async def _commit(self, rows: Rows, expected: int, to: Place) -> None:
         """Commit, however long the store is away. An outcome that is not known is read back."""

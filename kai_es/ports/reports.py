@@ -84,3 +84,24 @@ class UsageReports(Protocol):
     ) -> UsageSums:
         """Usage in a stretch of time."""
         ...
+
+
+class CycleLine(NamedTuple):
+    """One recorded cycle.
+
+    offset: snapshot offset of the batch that holds it; seen_offset: of the last one it saw.
+    pending: pod groups that stay with a reason; ms: wall time.
+    """
+
+    shard: str
+    cycle: int
+    offset: int
+    seen_offset: int
+    time_ms: int
+    binds: int
+    evictions: int
+    pipelines: int
+    pending: int
+    ms: float
+    verdict: str
+    digest: str

@@ -135,10 +135,11 @@ class PostgresHistory:
 
     def _rewind(self, to: Place) -> int:
         with mapped("rewinding history"), self._engine.begin() as connection:
+            # first, so that a commit under way ends before and a later one finds another place
+            offsets.put(connection, NAME, to)
             touched = 0
             for statement in _REWIND:
                 touched += connection.execute(statement, {"offset": to.offset}).rowcount
-            offsets.put(connection, NAME, to)
         return touched
 
 

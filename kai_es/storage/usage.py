@@ -131,10 +131,11 @@ class PostgresUsage:
 
     def _rewind(self, to: Place) -> int:
         with mapped("rewinding usage"), self._engine.begin() as connection:
+            # first, so that a commit under way ends before and a later one finds another place
+            offsets.put(connection, NAME, to)
             n_rows = 0
             for table in _TABLES:
                 n_rows += _rewind_table(connection, table.name, to.offset)
-            offsets.put(connection, NAME, to)
             _mark_dirty(connection, to.time_ms)
         return n_rows
 
