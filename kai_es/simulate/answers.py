@@ -21,6 +21,8 @@ EXPIRED_LIST: Final = (
     "first chunk was returned and now may show up in the list."
 )
 PATCH_TYPES: Final = ("application/json-patch+json", "application/merge-patch+json")
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+"""Named in errors as the real server names it; server-side apply is not simulated."""
 MERGE_PATCH: Final = PATCH_TYPES[1]
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 
@@ -78,8 +80,9 @@ class ApiError(Exception):
             "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            out["reason"] = self.reason
         if self.details is not None:
             out["details"] = self.details
         return out | {"code": self.code}
@@ -149,6 +152,22 @@ def conflict(kind: Kind, name: str, why: str, subresource: str = "") -> ApiError
     )
 
 
+def precondition(kind: Kind, name: str, why: str) -> ApiError:
+    """409 of a delete whose precondition does not hold; names the kind, not the resource."""
+    shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    details = _details(kind, name) | {"kind": kind.kind}
+    message = f'Operation cannot be fulfilled on {shown} "{name}": {why}'
+    return ApiError(409, "Conflict", message, details=details)
+
+
+def storage_error(path: str, why: str) -> str:
+    """How a precondition of a write is told: `path` is resource and key."""
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: {why}"
+    )
+
+
 def modified(kind: Kind, name: str) -> ApiError:
     """409: optimistic concurrency lost."""
     return conflict(
@@ -161,17 +180,38 @@ def modified(kind: Kind, name: str) -> ApiError:
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
     """422 with its causes."""
+    return _invalid(kind.kind, kind.group, name, causes)
+
+
+def invalid_options(causes: Sequence[Cause]) -> ApiError:
+    """422 of the parameters of a list or watch."""
+    return _invalid("ListOptions", "meta.k8s.io", "", causes)
+
+
+def no_version(kind: Kind, name: str) -> ApiError:
+    """422 of an update without resourceVersion where it is needed; names the resource."""
+    cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+    return _invalid(kind.plural, kind.group, name, [cause])
+
+
+def other_kind(kind: Kind, said: str, name: str) -> ApiError:
+    """422 of a custom object that says it is something else."""
+    cause = invalid_value("kind", said, f"must be {kind.kind}")
+    return _invalid(said, kind.group, name, [cause])
+
+
+def _invalid(shown: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     details: dict[str, Any] = {"name": name} if name else {}
-    if kind.group:
-        details["group"] = kind.group
+    if group:
+        details["group"] = group
     details |= {
-        "kind": kind.kind,
+        "kind": shown,
         "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
     }
-    shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    return ApiError(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
+    qualified = f"{shown}.{group}" if group else shown
+    return ApiError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
 
 
 def required(field: str, why: str = "") -> Cause:
@@ -190,13 +230,13 @@ def forbidden_field(field: str, why: str) -> Cause:
     return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def forbidden(kind: Kind, name: str, why: str) -> ApiError:
+def forbidden(kind: Kind, name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
     """403 of admission."""
+    details = _details(kind, name)
+    if causes:
+        details["causes"] = [c._asdict() for c in causes]
     return ApiError(
-        403,
-        "Forbidden",
-        f'{kind.resource} "{name}" is forbidden: {why}',
-        details=_details(kind, name),
+        403, "Forbidden", f'{kind.resource} "{name}" is forbidden: {why}', details=details
     )
 
 
@@ -220,14 +260,10 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, "BadRequest", message)
 
 
-def unprocessable(message: str) -> ApiError:
-    """422 of a patch that cannot be applied."""
-    return ApiError(
-        422,
-        "Invalid",
-        f"the server rejected our request due to an error in our request: {message}",
-        details={},
-    )
+def unprocessable() -> ApiError:
+    """422 of a JSON patch that cannot be applied; the real server tells no more either."""
+    message = "the server rejected our request due to an error in our request"
+    return ApiError(422, "Invalid", message, details={})
 
 
 def method_not_allowed() -> ApiError:
@@ -238,6 +274,13 @@ def method_not_allowed() -> ApiError:
         "the server does not allow this method on the requested resource",
         details={},
     )
+
+
+def unsupported_patch(kind: Kind) -> ApiError:
+    """415 of a patch."""
+    if kind.custom:
+        return unsupported_media_type((*PATCH_TYPES, APPLY_PATCH))
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
@@ -297,8 +340,14 @@ def too_new(asked: int, current: int) -> ApiError:
 
 
 def internal(message: str) -> ApiError:
-    """500."""
-    return ApiError(500, "InternalError", message, details={})
+    """500 of an error that the real server does not classify, so without a reason."""
+    return ApiError(500, "", message)
+
+
+def no_such_resource() -> ApiError:
+    """404 of a resource that a served group and version does not have."""
+    message = "the server could not find the requested resource"
+    return ApiError(404, "NotFound", message, details={})
 
 
 def no_such_path() -> Answer:

@@ -157,6 +157,8 @@ class Api:
     def read(self, call: Call) -> Answer:
         """Answer a get or a list."""
         try:
+            if call.target.subresource not in ("", "status"):
+                raise answers.method_not_allowed()
             if call.target.name:
                 return self.verbs.get(call.target)
             return self.verbs.list_(call.target, call.query)

@@ -148,7 +148,13 @@ NAMESPACE: Final = Kind(
     subresources=("finalize",),
 )
 PRIORITY_CLASS: Final = Kind(
-    "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",)
+    "scheduling.k8s.io",
+    "v1",
+    "PriorityClass",
+    "priorityclasses",
+    namespaced=False,
+    generation=True,
+    short=("pc",),
 )
 DISRUPTION_BUDGET: Final = Kind(
     "policy",

@@ -66,7 +66,7 @@ def page(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) -> 
     """The list that a query asks for, encoded.
 
     Raises:
-        ApiError: 400, 410 (expired), 504 (from the future).
+        ApiError: 400, 410 (expired), 422, 504 (from the future).
     """
     chosen = selector(kind, namespace, query)
     limit = number(query, "limit")
@@ -90,33 +90,47 @@ def page(store: Store, kind: Kind, namespace: str, query: Mapping[str, str]) -> 
 
 
 def _state(store: Store, kind: Kind, query: Mapping[str, str]) -> tuple[Frozen, str]:
+    """The state that a list is to show, and the key after which it starts."""
     rv, token = number(query, "resourceVersion"), query.get("continue")
+    _check_options(query)
     if token:
-        if rv:
-            raise answers.bad_request(
-                "specifying resource version is not allowed when using continue"
-            )
-        position = Continue.decode(token)
-        if position.rv < 0:
-            return store.at(kind, store.rv), position.key
-        try:
-            return store.at(kind, position.rv), position.key
-        except ApiError as error:
-            if error.code != 410:
-                raise
-            # The fresh token goes on with whatever is there by then.
-            fresh = Continue(-1, position.key).encode()
-            raise answers.expired(answers.EXPIRED_LIST, fresh) from error
-    match = query.get("resourceVersionMatch", "")
-    if match == "Exact":
-        if not rv:
-            raise answers.bad_request(
-                "resourceVersionMatch Exact is forbidden unless resourceVersion is provided"
-            )
+        return _next_state(store, kind, Continue.decode(token))
+    if query.get("resourceVersionMatch") == "Exact":
         return store.at(kind, rv), ""
     if rv > store.rv:
         raise answers.too_new(rv, store.rv)
     return store.at(kind, store.rv), ""
+
+
+def _check_options(query: Mapping[str, str]) -> None:
+    rv, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    if query.get("continue") and rv not in ("", "0"):
+        raise answers.bad_request("specifying resource version is not allowed when using continue")
+    causes = []
+    if match and not rv:
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(answers.forbidden_field("resourceVersionMatch", why))
+    elif match == "Exact" and rv == "0":
+        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(answers.forbidden_field("resourceVersionMatch", why))
+    if query.get("sendInitialEvents"):
+        why = "sendInitialEvents is forbidden for list"
+        causes.append(answers.forbidden_field("sendInitialEvents", why))
+    if causes:
+        raise answers.invalid_options(causes)
+
+
+def _next_state(store: Store, kind: Kind, position: Continue) -> tuple[Frozen, str]:
+    if position.rv < 0:
+        return store.at(kind, store.rv), position.key
+    try:
+        return store.at(kind, position.rv), position.key
+    except ApiError as error:
+        if error.code != 410:
+            raise
+        # The fresh token goes on with whatever is there by then.
+        fresh = Continue(-1, position.key).encode()
+        raise answers.expired(answers.EXPIRED_LIST, fresh) from error
 
 
 def encode(

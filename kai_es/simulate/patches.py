@@ -108,6 +108,7 @@ def _merge_list(name: str, target: Sequence[Any], patch: Sequence[Any]) -> list[
     if any(element.get(_DIRECTIVE) == "replace" for element in patch):
         return copy.deepcopy([e for e in patch if e.get(_DIRECTIVE) != "replace"])
     out = list(target)
+    patched = []
     for element in patch:
         if merge_key not in element:
             raise answers.bad_request(
@@ -118,11 +119,26 @@ def _merge_list(name: str, target: Sequence[Any], patch: Sequence[Any]) -> list[
             if at is not None:
                 del out[at]
         elif at is None:
-            # compat: kube-apiserver puts new elements after the old ones as well.
-            out.append(strategic({}, element))
+            patched.append(strategic({}, element))
         else:
-            out[at] = strategic(out[at], element)
-    return out
+            patched.append(strategic(out.pop(at), element))
+    order = [e[merge_key] for e in target]
+    return _interleaved(out, patched, lambda e: _index_of(order, e[merge_key]))
+
+
+def _interleaved(kept: list[Any], patched: list[Any], place: Callable[[Any], int]) -> list[Any]:
+    """Both lists as one: in the order that elements had before, new ones as early as possible."""
+    out = []
+    rest = list(kept)
+    for element in patched:
+        while rest and 0 <= place(rest[0]) < place(element):
+            out.append(rest.pop(0))
+        out.append(element)
+    return out + rest
+
+
+def _index_of(order: Sequence[Any], key: Any) -> int:
+    return order.index(key) if key in order else -1
 
 
 # -- JSON patch
@@ -142,14 +158,11 @@ def json_patch(target: Any, operations: Any) -> Any:
     for operation in operations:
         apply = _OPERATIONS.get(operation.get("op", ""))
         if apply is None or not isinstance(operation.get("path"), str):
-            raise answers.bad_request(f"error decoding patch: not an operation: {operation}")
+            raise answers.unprocessable()
         try:
             out = apply(out, operation)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise answers.unprocessable(
-                f"{operation['op']} operation does not apply: doc is missing path: "
-                f"{operation['path']}: missing value"
-            ) from error
+            raise answers.unprocessable() from error
     return out
 
 
@@ -203,8 +216,8 @@ def _take(document: Any, tokens: Sequence[str]) -> Any:
 
 
 def _replace(document: Any, operation: Mapping[str, Any]) -> Any:
+    # compat: a field that is not there is added, as the real server's library does.
     tokens = _tokens(operation["path"])
-    _read(document, tokens)
     if not tokens:
         return copy.deepcopy(operation["value"])
     parent, last = _read(document, tokens[:-1]), tokens[-1]
@@ -232,7 +245,7 @@ def _test(document: Any, operation: Mapping[str, Any]) -> Any:
     except (KeyError, IndexError):
         value = None
     if value != operation.get("value"):
-        raise answers.unprocessable(f"testing value {operation['path']} failed: test failed")
+        raise answers.unprocessable()
     return document
 
 

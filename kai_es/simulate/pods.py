@@ -49,6 +49,9 @@ def set_defaults(obj: Object) -> None:
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("enableServiceLinks", True)
     for container in containers(spec):
+        container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
         resources = container.setdefault("resources", {})
         limits = resources.get("limits")
         if limits:
@@ -58,6 +61,25 @@ def set_defaults(obj: Object) -> None:
     missing = [t for t in _TOLERATED if not any(_tolerates(have, t["key"]) for have in tolerations)]
     spec["tolerations"] = [*tolerations, *(dict(t) for t in missing)]
     obj.setdefault("status", {}).setdefault("qosClass", _qos_class(spec))
+
+
+def set_gated(obj: Object, now: str) -> None:
+    """A new pod with scheduling gates says so in a condition."""
+    if obj["spec"].get("schedulingGates"):
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "lastProbeTime": None,
+            "lastTransitionTime": now,
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+        }
+        obj["status"]["conditions"] = [condition]
+
+
+def _pull_policy(image: str) -> str:
+    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+    return "Always" if tag in ("", "latest") and "@" not in image else "IfNotPresent"
 
 
 def _tolerates(toleration: Mapping[str, Any], key: object) -> bool:
@@ -200,7 +222,8 @@ def bind(stored: Stored, name: str, binding: Mapping[str, Any], now: str) -> Obj
         raise answers.bad_request("name in URL does not match name in Binding object")
     if target.get("kind", "") not in ("", "Node"):
         raise answers.internal(
-            'target.kind: Unsupported value: supported values: "Node", "<empty>"'
+            f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", '
+            '"<empty>"'
         )
     if not target.get("name"):
         raise answers.internal("target.name: Required value")
@@ -247,14 +270,14 @@ def check_preconditions(stored: Stored, name: str, *, uid: str, resource_version
         ApiError: 409.
     """
     if uid and uid != stored.uid:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
-        raise answers.conflict(POD, name, why)
+        why = f"UID in precondition: {uid}, UID in object meta: {stored.uid}"
+        raise answers.conflict(POD, name, answers.storage_error(f"pods/{stored.key}", why))
     if resource_version and resource_version != str(stored.rv):
         why = (
-            f"Precondition failed: ResourceVersion in precondition: {resource_version}, "
-            f"ResourceVersion in object meta: {stored.rv}"
+            f"ResourceVersion in precondition: {resource_version}, ResourceVersion in object "
+            f"meta: {stored.rv}"
         )
-        raise answers.conflict(POD, name, why)
+        raise answers.conflict(POD, name, answers.storage_error(f"pods/{stored.key}", why))
 
 
 # -- eviction

@@ -134,9 +134,5 @@ def parse(kind: Kind, namespace: str, label_text: str, field_text: str) -> Selec
         elif field in kind.fields:
             fields.append((kind.fields.index(field), wanted, value))
         else:
-            raise answers.bad_request(
-                f'Unable to find "{kind.api_version}, Resource={kind.plural}" that match label '
-                f'selector "{label_text}", field selector "{field_text}": '
-                f"field label not supported: {field}"
-            )
+            raise answers.bad_request(f"field label not supported: {field}")
     return Selector(namespace, name, parse_labels(label_text), tuple(fields), tuple(not_names))

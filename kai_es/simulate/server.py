@@ -76,7 +76,11 @@ class HttpServer:
         target = self._target(parts)
         if target is None:
             found = discovery.find(self._api.table, parts)
-            return Answer(200, msgspec.json.encode(found)) if found else answers.no_such_path()
+            if found:
+                return Answer(200, msgspec.json.encode(found))
+            if discovery.find(self._api.table, parts[: 2 if parts[0] == "api" else 3]):
+                raise answers.no_such_resource()
+            return answers.no_such_path()
         return Call(
             request.method,
             target,

@@ -17,10 +17,12 @@ import msgspec
 
 from kai_es.simulate import answers, crds, pods
 from kai_es.simulate.answers import Cause
-from kai_es.simulate.kinds import DEFINITION, NAMESPACE, POD, PRIORITY_CLASS, Kind
+from kai_es.simulate.kinds import DEFINITION, NAMESPACE, NODE, POD, PRIORITY_CLASS, Kind
 
 Object = dict[str, Any]
 
+SHOWN_MAX: Final = 200
+"""Bytes of an object that an error shows."""
 ANNOTATION_BYTES_MAX: Final = 256 * 1024
 """All annotations of one object, keys included, as in Kubernetes."""
 
@@ -34,7 +36,8 @@ _SUBDOMAIN_RULE: Final = (
 )
 _LABEL_RULE: Final = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
-    "and must start and end with an alphanumeric character, and have at most 63 characters"
+    "and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or "
+    "'12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _OWNED: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Metadata that only the API server changes; `generation` and `resourceVersion` besides."""
@@ -49,6 +52,23 @@ _SENT: Final = (
 )
 """Metadata that is taken from the creator."""
 _STRING_MAPS: Final = ("labels", "annotations")
+_NODE_INFO: Final = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+_CONDITION_TIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    POD.resource: ("lastProbeTime", "lastTransitionTime"),
+    NODE.resource: ("lastHeartbeatTime", "lastTransitionTime"),
+}
+"""Times of conditions that are null where nobody gave them."""
 
 
 @lru_cache(maxsize=64)
@@ -71,10 +91,14 @@ def decode(kind: Kind, body: bytes) -> Object:
         obj = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
         raise answers.bad_request(
-            f"couldn't get version/kind; json parse error: {error}"
+            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+            f"version/kind; json parse error: {error}"
         ) from error
     if not isinstance(obj, dict):
-        raise answers.bad_request("couldn't get version/kind; json parse error: not an object")
+        raise answers.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+            "version/kind; json parse error: not an object"
+        )
     return typed(kind, obj)
 
 
@@ -84,14 +108,7 @@ def typed(kind: Kind, obj: Object) -> Object:
     Raises:
         ApiError: 400, it does not.
     """
-    said = (obj.get("apiVersion", ""), obj.get("kind", ""))
-    if kind.custom and "" in said:
-        raise answers.bad_request(f"Object 'Kind' is missing in {msgspec.json.encode(obj)[:200]!r}")
-    if said[0] not in ("", kind.api_version) or said[1] not in ("", kind.kind):
-        raise answers.bad_request(
-            f"the API version in the data ({said[0]}, Kind={said[1]}) does not match the expected "
-            f"API version ({kind.api_version}, Kind={kind.kind})"
-        )
+    _check_type(kind, obj)
     meta = obj.get("metadata")
     if meta is None:
         obj["metadata"] = meta = {}
@@ -107,6 +124,31 @@ def typed(kind: Kind, obj: Object) -> Object:
                 f"metadata.{field} is not a map of strings"
             )
     return obj
+
+
+def _check_type(kind: Kind, obj: Object) -> None:
+    """Built-in kinds may be left out, custom ones not."""
+    version, said = obj.get("apiVersion", ""), obj.get("kind", "")
+    if not kind.custom:
+        if version not in ("", kind.api_version) or said not in ("", kind.kind):
+            short = version.rpartition("/")[2] if isinstance(version, str) else ""
+            raise answers.bad_request(
+                f'{said} in version "{short}" cannot be handled as a {kind.kind}: it is none'
+            )
+    elif not version or not said:
+        shown = msgspec.json.encode(obj)[:SHOWN_MAX].decode(errors="replace")
+        raise answers.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): Object 'Kind' is "
+            f"missing in '{shown}'"
+        )
+    elif version != kind.api_version:
+        raise answers.bad_request(
+            f"the API version in the data ({version}) does not match the expected API version "
+            f"({kind.api_version})"
+        )
+    elif said != kind.kind:
+        name = obj.get("metadata", {}).get("name", "")
+        raise answers.other_kind(kind, said, name)
 
 
 def _checked(kind: Kind, obj: Object, causes: list[Cause]) -> Object:
@@ -146,6 +188,11 @@ def prepare_create(kind: Kind, sent: Object, *, uid: str, now_ms: int) -> Object
         causes += pods.check(obj)
         _checked(kind, obj, causes)
         pods.set_defaults(obj)
+        pods.set_gated(obj, meta["creationTimestamp"])
+    elif kind is NODE:
+        _set_node_defaults(obj)
+    elif kind is PRIORITY_CLASS:
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
     elif kind is DEFINITION:
         causes += crds.check(obj)
         if not causes:
@@ -154,6 +201,21 @@ def prepare_create(kind: Kind, sent: Object, *, uid: str, now_ms: int) -> Object
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
     return _checked(kind, obj, causes)
+
+
+def _set_node_defaults(obj: Object) -> None:
+    """Fields that are always there, because the real server's types have no way to omit them."""
+    obj.setdefault("spec", {})
+    status = obj.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status.setdefault("nodeInfo", dict.fromkeys(_NODE_INFO, ""))
+    _set_condition_times(NODE, status)
+
+
+def _set_condition_times(kind: Kind, status: Object) -> None:
+    for condition in status.get("conditions") or ():
+        for field in _CONDITION_TIMES.get(kind.resource, ()):
+            condition.setdefault(field, None)
 
 
 def _check_meta(meta: Object) -> list[Cause]:
@@ -207,7 +269,11 @@ def prepare_update(kind: Kind, sent: Object, old: Object, *, subresource: str) -
             obj.pop("status", None)
             if "status" in old:
                 obj["status"] = old["status"]
-    causes = _check_maps(meta) + _check_finalizers(meta, old["metadata"])
+    causes = [
+        *_check_maps(meta),
+        *_check_finalizers(meta, old["metadata"]),
+        *_check_deletion(sent["metadata"], old["metadata"]),
+    ]
     check = _UPDATE_CHECKS.get(kind.resource)
     if check is not None and not subresource:
         if kind is POD:
@@ -232,6 +298,7 @@ def _with_status(kind: Kind, sent: Object, old: Object, meta: Object) -> Object:
     obj.pop("status", None)
     if sent.get("status") is not None:
         obj["status"] = sent["status"]
+        _set_condition_times(kind, obj["status"])
     return obj
 
 
@@ -243,8 +310,21 @@ def _check_finalizers(meta: Object, old: Object) -> list[Cause]:
     if "deletionTimestamp" not in old:
         return []
     added = [f for f in meta.get("finalizers", ()) if f not in old.get("finalizers", ())]
-    why = "no new finalizers can be added if the object is being deleted, found new finalizers "
-    return [answers.forbidden_field("metadata.finalizers", why + str(added))] if added else []
+    if not added:
+        return []
+    shown = ", ".join(f'"{finalizer}"' for finalizer in added)
+    why = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers "
+        f"[]string{{{shown}}}"
+    )
+    return [answers.forbidden_field("metadata.finalizers", why)]
+
+
+def _check_deletion(sent: Object, old: Object) -> list[Cause]:
+    said = sent.get("deletionTimestamp")
+    if not said or said == old.get("deletionTimestamp"):
+        return []
+    return [answers.invalid_value("metadata.deletionTimestamp", said, "field is immutable")]
 
 
 def _check_priority_class(obj: Object, old: Object) -> list[Cause]:

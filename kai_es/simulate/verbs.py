@@ -163,11 +163,13 @@ class Verbs:
         stored = self.store.get(NAMESPACE, target.namespace)
         if stored is not None:
             if stored.fields[0] == "Terminating":
+                text = f"namespace {target.namespace} is being terminated"
                 raise answers.forbidden(
                     target.kind,
                     name,
                     f"unable to create new content in namespace {target.namespace} because it is "
                     "being terminated",
+                    [answers.Cause("metadata.namespace", "NamespaceTerminating", text)],
                 )
             return
         if not self.namespaces_implicit:
@@ -184,23 +186,13 @@ class Verbs:
         """PUT: replace an object, its status or a namespace's finalizers."""
         kind, sent = target.kind, strategy.decode(target.kind, body)
         meta = sent["metadata"]
-        if (meta.get("name") or target.name) != target.name:
-            raise answers.bad_request(
-                f"the name of the object ({meta['name']}) does not match the name on the URL "
-                f"({target.name})"
-            )
-        if (meta.get("namespace") or target.namespace) != target.namespace:
-            raise answers.bad_request(
-                f"the namespace of the object ({meta['namespace']}) does not match the namespace "
-                f"on the URL ({target.namespace})"
-            )
+        _check_names(target, meta)
         stored = self._existing(target)
         uid = meta.get("uid") or stored.uid
         if uid != stored.uid:
-            why = (
-                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {stored.uid}"
-            )
-            raise answers.conflict(kind, target.name, why)
+            why = f"UID in precondition: {uid}, UID in object meta: {stored.uid}"
+            path = "/".join(part for part in (kind.group, kind.plural, stored.key) if part)
+            raise answers.conflict(kind, target.name, answers.storage_error(path, why))
         return self._replace(target, stored, sent, dry=dry)
 
     def patch(self, target: Target, content_type: str, body: bytes, *, dry: bool) -> Answer:
@@ -208,7 +200,7 @@ class Verbs:
         kind = target.kind
         accepted = answers.PATCH_TYPES if kind.custom else _STRATEGIC_ONLY_BUILT_IN
         if content_type not in accepted:
-            raise answers.unsupported_media_type(accepted)
+            raise answers.unsupported_patch(kind)
         try:
             patch = msgspec.json.decode(body)
         except msgspec.DecodeError as error:
@@ -224,18 +216,22 @@ class Verbs:
         else:
             sent = patches.strategic(old, patch)
         if not isinstance(sent, dict):
-            raise answers.unprocessable("the patched document is not an object")
-        return self._replace(target, stored, strategy.typed(kind, sent), dry=dry)
+            raise answers.unprocessable()
+        sent = strategy.typed(kind, sent)
+        if not sent["metadata"].get("name"):
+            raise answers.bad_request(
+                f"the name of the object ({target.name} based on URL) was undeterminable: name "
+                "must be provided"
+            )
+        _check_names(target, sent["metadata"])
+        return self._replace(target, stored, sent, dry=dry)
 
     def _replace(self, target: Target, stored: Stored, sent: Object, *, dry: bool) -> Answer:
         kind = target.kind
         rv = str(sent["metadata"].get("resourceVersion") or "")
         if rv in ("", "0"):
             if not kind.unconditional:
-                cause = answers.invalid_value(
-                    "metadata.resourceVersion", 0, "must be specified for an update"
-                )
-                raise answers.invalid(kind, target.name, [cause])
+                raise answers.no_version(kind, target.name)
         elif rv != str(stored.rv):
             raise answers.modified(kind, target.name)
         uid = sent["metadata"].get("uid") or stored.uid
@@ -316,6 +312,7 @@ class Verbs:
             self._mark(obj, 0)
             if namespace:
                 obj["status"]["phase"] = "Terminating"
+                del obj["metadata"]["deletionGracePeriodSeconds"]
             stored = self.store.put(kind, target.key, obj)
             return Answer(200, stored.body, stored.uid, stored.rv)
         gone = self.store.remove(kind, target.key, obj)
@@ -348,10 +345,20 @@ class Verbs:
 
     def _mark(self, obj: Object, grace_s: int) -> None:
         meta = obj["metadata"]
+        if "deletionTimestamp" not in meta and "generation" in meta:
+            meta["generation"] += 1  # of a deletion, not of one made shorter
         meta["deletionTimestamp"] = strategy.rfc3339(self.store.clock() + grace_s * 1000)
         meta["deletionGracePeriodSeconds"] = grace_s
-        if "generation" in meta:
-            meta["generation"] += 1
+
+
+def _check_names(target: Target, meta: Object) -> None:
+    """An object that is written to a path must be the one that the path names."""
+    for part, on_url in (("name", target.name), ("namespace", target.namespace)):
+        said = meta.get(part) or on_url
+        if said != on_url:
+            raise answers.bad_request(
+                f"the {part} of the object ({said}) does not match the {part} on the URL ({on_url})"
+            )
 
 
 def _check_delete(target: Target, stored: Stored, options: DeleteOptions) -> None:
@@ -360,13 +367,13 @@ def _check_delete(target: Target, stored: Stored, options: DeleteOptions) -> Non
             f"the UID in the precondition ({options.uid}) does not match the UID in record "
             f"({stored.uid}). The object might have been deleted and then recreated"
         )
-        raise answers.conflict(target.kind, target.name, why)
+        raise answers.precondition(target.kind, target.name, why)
     if options.resource_version and options.resource_version != str(stored.rv):
         why = (
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match "
             f"the ResourceVersion in record ({stored.rv}). The object might have been modified"
         )
-        raise answers.conflict(target.kind, target.name, why)
+        raise answers.precondition(target.kind, target.name, why)
 
 
 def _document(body: bytes, what: str) -> Object:

@@ -57,13 +57,13 @@ class WatchOptions:
                 "resourceVersionMatch",
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )
-            raise answers.invalid(kind, "", [cause])
+            raise answers.invalid_options([cause])
         if match and not send:
             cause = answers.forbidden_field(
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )
-            raise answers.invalid(kind, "", [cause])
+            raise answers.invalid_options([cause])
         bookmarks = is_true(query, "allowWatchBookmarks")
         return cls(
             selector=lists.selector(kind, namespace, query),

@@ -135,7 +135,10 @@ def test_create_in_another_namespace_than_the_path_is_refused(api: Api):
 
 
 def test_create_of_another_kind_is_refused(api: Api):
-    assert api.fails(400, "POST", GROUPS, a_group("g") | {"kind": "Queue"})["code"] == 400
+    answer = api.fails(422, "POST", GROUPS, a_group("g") | {"kind": "Queue"})
+    assert answer["details"]["causes"][0]["field"] == "kind"
+    api.fails(400, "POST", GROUPS, a_group("g") | {"apiVersion": "scheduling.run.ai/v2"})
+    api.fails(400, "POST", PODS, a_pod("a") | {"apiVersion": "v1", "kind": "Node"})
 
 
 def test_create_of_something_that_is_not_json_is_refused(api: Api):
@@ -298,8 +301,9 @@ def test_json_patch_operations(api: Api):
         {"op": "add", "path": "/metadata/annotations/x~1y", "value": "z"},
         {"op": "copy", "from": "/data/a", "path": "/data/d"},
     ]
+    operations.append({"op": "replace", "path": "/data/new", "value": "5"})
     got = api.patch(MAPS + "/m", operations, JSON_PATCH)
-    assert got["data"] == {"a": "3", "c": "2", "d": "3"}
+    assert got["data"] == {"a": "3", "c": "2", "d": "3", "new": "5"}
     assert got["metadata"]["annotations"] == {"x/y": "z"}
 
 
@@ -308,7 +312,8 @@ def test_json_patch_operations(api: Api):
     [
         {"op": "test", "path": "/data/a", "value": "2"},
         {"op": "remove", "path": "/data/z"},
-        {"op": "replace", "path": "/data/z", "value": "1"},
+        {"op": "add", "path": "/nothing/here/x", "value": "1"},
+        {"op": "explode", "path": "/data/a"},
     ],
 )
 def test_json_patch_that_does_not_apply_is_refused(api: Api, operation: object):
@@ -331,7 +336,8 @@ def test_strategic_patch_merges_lists_by_key(api: Api):
         api.patch(PODS + "/a/status", {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
     patch = {"status": {"conditions": [{"type": "X", "status": "False", "reason": "R"}]}}
     got = api.patch(PODS + "/a/status", patch, STRATEGIC_PATCH)["status"]["conditions"]
-    assert {c["type"]: c["status"] for c in got} == {"X": "False", "Y": "True"}
+    assert [(c["type"], c["status"]) for c in got] == [("Y", "True"), ("X", "False")]
+    assert got[0]["lastTransitionTime"] is None, "new elements come first"
     patch = {"status": {"conditions": [{"type": "Y", "$patch": "delete"}]}}
     got = api.patch(PODS + "/a/status", patch, STRATEGIC_PATCH)["status"]["conditions"]
     assert [c["type"] for c in got] == ["X"]
