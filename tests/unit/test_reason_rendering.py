@@ -128,7 +128,9 @@ def test_topology():
 
 
 def test_preemption_delay():
-    reason = Reason(code="preemption-delay", args={"delay": 600_000, "until": 1_782_900_600_000})
+    reason = Reason(
+        code="preemption-delay", args={"delay_ms": 600_000, "until_ms": 1_782_900_600_000}
+    )
     assert render.pod_group_message([reason]) == (
         "PreemptionDelayNotElapsed: Workload is within its preemption delay window (10m0s) and may "
         "not trigger evictions before 2026-07-01T10:10:00Z."

@@ -8,6 +8,7 @@ from kai_es.kube.labels import GPU_MICRO, UNLIMITED
 from kai_es.scheduler import flags
 from kai_es.scheduler.fairness import reclaim
 from kai_es.scheduler.fairness.reclaim import (
+    Fate,
     Objection,
     QueueBook,
     Reclaimer,
@@ -211,8 +212,8 @@ def test_saturation():
     assert reclaim.saturation(9, UNLIMITED) == 0
 
 
-def a_task(name="default", *, moved=False):
-    return VictimTask(name, ONE_GPU, GPU_ONLY, moved)
+def a_task(fate=Fate.LOST):
+    return VictimTask("default", ONE_GPU, GPU_ONLY, fate)
 
 
 @pytest.mark.parametrize(
@@ -226,15 +227,16 @@ def test_victim_units(n, minimum, sizes):
 
 
 def test_moved_tasks_are_free_under_compat_lost_without_the_switch_judged_by_default():
-    tasks = [a_task(moved=True), a_task()]
+    tasks = [a_task(Fate.MOVED), a_task(), a_task(Fate.KEPT)]
 
     def units(rules, *, allow):
-        found = reclaim.victim_units(tasks, {"default": 2}, allow_consolidating=allow, flags=rules)
+        found = reclaim.victim_units(tasks, {"default": 3}, allow_consolidating=allow, flags=rules)
         return [(unit.amounts[2] // GPU_MICRO, unit.moved) for unit in found]
 
     assert units(flags.ALL, allow=True) == [(1, False)]
-    assert units(flags.ALL, allow=False) == [(2, False)]
+    assert units(flags.ALL, allow=False) == [(3, False)]
     assert units(flags.NONE, allow=True) == [(1, False), (1, True)]
+    assert units(flags.NONE, allow=False) == [(2, False)]
 
 
 def test_over_served_queue_does_not_restart_an_under_served_one():

@@ -175,7 +175,7 @@ def may_take(mine: QueueBook, requested: Vector, remaining: Vector, other: Queue
 
 
 class ScenarioCheck:
-    """Judges what a scenario takes for one reclaimer.
+    """Judges what scenarios take for one reclaimer; one object serves all scenarios of a search.
 
     Args:
         reclaimer: who reclaims.
@@ -193,9 +193,13 @@ class ScenarioCheck:
         flags: Flags = frozenset(),
     ) -> None:
         self._reclaimer = reclaimer
-        self._book = book
+        self._numbers = book
         self._multiplier = multiplier
-        self._flags = flags
+        self._books: dict[int, QueueBook] = {}
+        # compat: only the level at which the paths part is looked at
+        self._shields = CONSOLIDATING_RECLAIM_FREE not in flags and not within_deserved(
+            book(reclaimer.path[0]), reclaimer.requested
+        )
         self._remaining: dict[int, Vector] = {}
         self._involved: dict[int, Names] = {}
 
@@ -225,7 +229,7 @@ class ScenarioCheck:
                     return Verdict(Objection.DISRUPTS_DESERVED, x, y)
             elif not may_take(mine, requested, self._left(y), other):
                 return Verdict(Objection.VICTIM_WITHIN_SHARE, x, y)
-            if self._protected(victim.path, y, unit):
+            if self._shields and self._protected(victim.path, y, unit):
                 leaf = self._reclaimer.path[0]
                 return Verdict(Objection.DISRUPTS_DESERVED, leaf, victim.path[0])
             if not unit.moved:
@@ -238,11 +242,6 @@ class ScenarioCheck:
         The quota of a leaf is at most that of the queues above it, up to the level where the
         paths part.
         """
-        if CONSOLIDATING_RECLAIM_FREE in self._flags:  # compat: only the level is looked at
-            return False
-        reclaimer = self._reclaimer
-        if within_deserved(self._book(reclaimer.path[0]), reclaimer.requested):
-            return False
         left = self._left(path[0])
         quota = self._book(path[0]).deserved
         for row in path[1 : path.index(level) + 1]:
@@ -251,6 +250,12 @@ class ScenarioCheck:
         return fits(left, quota) and any(
             unit.amounts[r] > 0 and left[r] < quota[r] < UNLIMITED for r in RESOURCES
         )
+
+    def _book(self, row: int) -> QueueBook:
+        found = self._books.get(row)
+        if found is None:
+            found = self._books[row] = self._numbers(row)
+        return found
 
     def _left(self, row: int) -> Vector:
         left = self._remaining.get(row)
@@ -311,17 +316,25 @@ def saturation(allocated: int, fair_share: int) -> float:
 # -- what goes together
 
 
+class Fate(enum.Enum):
+    """What a simulation has made of an evicted task."""
+
+    LOST = "lost"
+    MOVED = "moved"
+    KEPT = "kept"
+
+
 class VictimTask(NamedTuple):
     """A task that a scenario evicts.
 
     sub_group: its pod set.
-    moved: it has been placed again.
+    fate:      without a place, at another place, or back where it was.
     """
 
     sub_group: str
     amounts: Vector
     names: Names
-    moved: bool
+    fate: Fate = Fate.LOST
 
 
 def victim_units(
@@ -333,15 +346,36 @@ def victim_units(
 ) -> list[Unit]:
     """The units in which a victim job's tasks go: surplus tasks one by one, then the gang.
 
-    Tasks that were placed again do not leave their queue, so they weigh nothing there; by default
-    they are judged on their own, under compat they are free.
+    Tasks that were placed again do not leave their queue, so they weigh nothing there. By default
+    those that were moved are judged on their own and those that kept their place are none of
+    anybody's business; under compat both are free.
 
     Args:
         tasks: of one victim job, in the order of eviction.
         min_available: by pod set.
-        allow_consolidating: `--allow-consolidating-reclaim`; if not, a moved task is lost.
+        allow_consolidating: `--allow-consolidating-reclaim`; if not, a moved task counts as lost.
         flags: rule flags in force.
     """
+    compat = CONSOLIDATING_RECLAIM_FREE in flags
+    units: list[Unit] = []
+    for part in _parts(tasks, min_available):
+        lost = [task for task in part if _counts_as_lost(task, allow_consolidating, compat=compat)]
+        moved = [task for task in part if task.fate is Fate.MOVED and allow_consolidating]
+        if lost:
+            units.append(_unit(lost, moved=False))
+        if moved and not compat:
+            units.append(_unit(moved, moved=True))
+    return units
+
+
+def _counts_as_lost(task: VictimTask, allow_consolidating: bool, *, compat: bool) -> bool:
+    if task.fate is Fate.LOST:
+        return True
+    return not allow_consolidating and (task.fate is Fate.MOVED or compat)
+
+
+def _parts(tasks: Sequence[VictimTask], min_available: Mapping[str, int]) -> list[list[VictimTask]]:
+    """Every surplus task alone, then all tasks that the gang needs."""
     seen: dict[str, int] = {}
     total: dict[str, int] = {}
     for task in tasks:
@@ -356,16 +390,7 @@ def victim_units(
             core.append(task)
         else:
             parts.append([task])
-    parts.append(core)
-    units: list[Unit] = []
-    for part in parts:
-        lost = [task for task in part if not (task.moved and allow_consolidating)]
-        moved = [task for task in part if task.moved and allow_consolidating]
-        if lost:
-            units.append(_unit(lost, moved=False))
-        if moved and CONSOLIDATING_RECLAIM_FREE not in flags:
-            units.append(_unit(moved, moved=True))
-    return units
+    return [*parts, core]
 
 
 def _unit(tasks: Sequence[VictimTask], *, moved: bool) -> Unit:

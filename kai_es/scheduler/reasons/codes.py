@@ -10,7 +10,7 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | not-ready | | too-few-pods |
 | too-few-pods | sub_group, needed, exist, gated | |
 | bind-backoff | code, until (ms), attempts | |
-| preemption-delay | delay (ms), until (ms) | |
+| preemption-delay | delay_ms, until_ms | |
 | hopeless | pod | why of a task |
 | task-not-placed | pod | why of a task |
 | gang-not-placed | pod, placed, needed | why of a task |
@@ -21,6 +21,7 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | domain-pods | domain, sub_group, room, needed | |
 | cannot-reclaim | why, queue | |
 | victims-refused | why, queue, other | |
+| not-yet-supported | feature | |
 | no-victims, search-exhausted, search-cut, not-tried | | |
 
 Of a task, where no node was looked at: `larger-than-any-node` (pod, resource, most, pool, request),
@@ -57,6 +58,7 @@ NO_VICTIMS: Final = "no-victims"
 SEARCH_EXHAUSTED: Final = "search-exhausted"
 SEARCH_CUT: Final = "search-cut"
 NOT_TRIED: Final = "not-tried"
+NOT_YET_SUPPORTED: Final = "not-yet-supported"
 
 LARGER_THAN_ANY_NODE: Final = "larger-than-any-node"
 MISSING_CONFIG_MAPS: Final = "missing-config-maps"

@@ -110,7 +110,7 @@ def _backoff(reason: Reason) -> str:
 
 
 def _delay(reason: Reason) -> str:
-    delay, until = int_of(reason.args, "delay"), int_of(reason.args, "until")
+    delay, until = int_of(reason.args, "delay_ms"), int_of(reason.args, "until_ms")
     return (
         f"For {go_duration(delay)} after its creation or last eviction the workload may not "
         f"displace others; that ends at {rfc3339(until)}."
@@ -215,6 +215,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.SEARCH_CUT: lambda _r: (
         "The search for victims reached its budget; it goes on in the next cycle."
     ),
+    codes.NOT_YET_SUPPORTED: lambda r: f"It needs {text_of(r.args, 'feature')}.",
     codes.NOT_TRIED: lambda _r: "It has not been tried in this cycle.",
     codes.LARGER_THAN_ANY_NODE: _larger,
     codes.MISSING_CONFIG_MAPS: lambda r: (

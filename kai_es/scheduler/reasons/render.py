@@ -99,7 +99,7 @@ def _no_queue(reason: Reason) -> JobError:
 
 
 def _preemption_delay(reason: Reason) -> JobError:
-    delay, until = int_of(reason.args, "delay"), int_of(reason.args, "until")
+    delay, until = int_of(reason.args, "delay_ms"), int_of(reason.args, "until_ms")
     return JobError.of(
         "PreemptionDelayNotElapsed",
         f"Workload is within its preemption delay window ({go_duration(delay)}) and may not "

@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from kai_es.scheduler.fairness import reclaim
-from kai_es.scheduler.fairness.reclaim import Names, Reclaimer, ScenarioCheck, Unit, VictimQueue
+from kai_es.scheduler.fairness.reclaim import (
+    Fate,
+    Names,
+    Reclaimer,
+    ScenarioCheck,
+    Unit,
+    VictimQueue,
+)
 from kai_es.scheduler.fairness.vectors import Vector
 from kai_es.scheduler.flags import Flags
-from kai_es.snapshot.status import ACTIVE_ALLOCATED
+from kai_es.snapshot.status import ACTIVE_ALLOCATED, TaskStatus
 from tests.conformance import build
 from tests.conformance.build import vector_of
 from tests.conformance.fairness_ops import Input, Result, Run
@@ -97,6 +104,12 @@ def quota_candidate(case: Input, flags: Flags) -> Result:
     return {"candidate": candidate}
 
 
+def _fate(status: TaskStatus) -> Fate:
+    if status is TaskStatus.PIPELINED:
+        return Fate.MOVED
+    return Fate.KEPT if status in ACTIVE_ALLOCATED else Fate.LOST
+
+
 def victim_groups(case: Input, flags: Flags) -> Result:
     raw = case["victim"]
     tasks = [build.task_of(task) for task in raw["tasks"]]
@@ -105,7 +118,7 @@ def victim_groups(case: Input, flags: Flags) -> Result:
             reclaim.VictimTask(
                 task.sub_group or "default",
                 *_bundle(task.accepted),
-                moved=task.status in ACTIVE_ALLOCATED,
+                fate=_fate(task.status),
             )
             for task in tasks
         ],
