@@ -275,6 +275,19 @@ def test_leaf_below_its_quota_keeps_its_pods_while_its_department_is_above():
     assert oversized().objection("p", {"q2": [1]}, rules=flags.NONE) is None
 
 
+def test_shielded_leaf_is_no_candidate():
+    world = oversized()
+
+    def shielded(name):
+        reclaimer = Reclaimer(world.path("p"), ONE_GPU, GPU_ONLY, True)
+        return reclaim.is_shielded(reclaimer, world.path(name), lambda row: world.books[row])
+
+    assert shielded("q1")
+    assert not shielded("q2")
+    world.books[world.names.index("p")] = a_book(4, 4, 0)
+    assert not shielded("q1")
+
+
 def test_reclaimer_within_its_own_quota_may_take_from_any_leaf():
     world = oversized()
     world.books[world.names.index("p")] = a_book(4, 4, 0)

@@ -125,6 +125,33 @@ def may_be_victim(reclaimer: Reclaimer, victim: Path, book: Book) -> Objection |
     return Objection.DISRUPTS_DESERVED
 
 
+def is_shielded(reclaimer: Reclaimer, victim: Path, book: Book) -> bool:
+    """Whether no task of a leaf queue may be taken, because the leaf is below its own quota.
+
+    Only a reclaimer that would be above its own is held off. A necessary condition of
+    `ScenarioCheck` too: a queue that would spoil every scenario must not enter one. Not under
+    compat.
+    """
+    if within_deserved(book(reclaimer.path[0]), reclaimer.requested):
+        return False
+    _, level = leveled(reclaimer.path, victim)
+    return _is_under(book(victim[0]).allocated, _leaf_quota(victim, level, book))
+
+
+def _is_under(left: Vector, quota: Vector) -> bool:
+    """Below the quota in every resource; one that has neither quota nor use is not looked at."""
+    return left != quota and all(left[r] < quota[r] or left[r] == quota[r] == 0 for r in RESOURCES)
+
+
+def _leaf_quota(path: Path, level: int, book: Book) -> Vector:
+    """What a leaf is guaranteed: its quota, at most that of the queues above it up to a level."""
+    quota = book(path[0]).deserved
+    for row in path[1 : path.index(level) + 1]:
+        above = book(row).deserved
+        quota = (min(quota[0], above[0]), min(quota[1], above[1]), min(quota[2], above[2]))
+    return quota
+
+
 def quota_candidate(allocated: Vector, deserved: Vector, requested: Vector) -> bool:
     """Whether a queue above its quota is a victim for a request within one's own quota.
 
@@ -229,27 +256,16 @@ class ScenarioCheck:
                     return Verdict(Objection.DISRUPTS_DESERVED, x, y)
             elif not may_take(mine, requested, self._left(y), other):
                 return Verdict(Objection.VICTIM_WITHIN_SHARE, x, y)
-            if self._shields and self._protected(victim.path, y, unit):
+            if self._shields and self._protected(victim.path, y):
                 leaf = self._reclaimer.path[0]
                 return Verdict(Objection.DISRUPTS_DESERVED, leaf, victim.path[0])
             if not unit.moved:
                 self._subtract(victim.path, unit)
         return None
 
-    def _protected(self, path: Path, level: int, unit: Unit) -> bool:
-        """Whether a leaf below its own quota would give way to one above its own.
-
-        The quota of a leaf is at most that of the queues above it, up to the level where the
-        paths part.
-        """
-        left = self._left(path[0])
-        quota = self._book(path[0]).deserved
-        for row in path[1 : path.index(level) + 1]:
-            above = self._book(row).deserved
-            quota = (min(quota[0], above[0]), min(quota[1], above[1]), min(quota[2], above[2]))
-        return fits(left, quota) and any(
-            unit.amounts[r] > 0 and left[r] < quota[r] < UNLIMITED for r in RESOURCES
-        )
+    def _protected(self, path: Path, level: int) -> bool:
+        """Whether a leaf below its own quota would give way to one above its own."""
+        return _is_under(self._left(path[0]), _leaf_quota(path, level, self._book))
 
     def _book(self, row: int) -> QueueBook:
         found = self._books.get(row)
