@@ -35,7 +35,7 @@ SHARES_IN_WHOLE_DEVICES: Final = "compat.C1"
 """Fair shares are shown in whole devices from one device on."""
 
 CONSOLIDATING_RECLAIM_FREE: Final = "compat.F1"
-"""Reclaim may restart pods of anybody as long as they get a new place."""
+"""Reclaim may restart pods of anybody who gets a new place, and shields no leaf queue."""
 ROUNDING_TO_LOWER_BAND: Final = "compat.F2"
 """Fractions of a device lost in one priority band go to the next lower band first."""
 LEFTOVER_OVER_REQUEST: Final = "compat.F3"

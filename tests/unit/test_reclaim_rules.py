@@ -251,6 +251,12 @@ def test_over_served_queue_does_not_restart_an_under_served_one():
     assert "over deserved, would disrupt a queue below deserved" in dropped.value
 
 
+def test_reclaimer_within_its_quota_may_have_others_moved():
+    world = World(a=("", a_book(2, 2, 0)), b=("", a_book(3, 3, 3)))
+    moved = Unit(ONE_GPU, GPU_ONLY, moved=True)
+    assert world.objection("a", {"b": [moved]}, rules=flags.NONE, ask=2) is None
+
+
 def test_over_served_queue_may_be_moved():
     world = World(a=("", a_book(4, 4, 0)), b=("", a_book(2, 2, 3)))
     moved = Unit(gpus(2), GPU_ONLY, moved=True)

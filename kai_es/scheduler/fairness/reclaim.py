@@ -198,6 +198,15 @@ def may_take(mine: QueueBook, requested: Vector, remaining: Vector, other: Queue
     )
 
 
+def may_move(mine: QueueBook, requested: Vector, other: QueueBook) -> bool:
+    """Whether tasks of the other side may be restarted elsewhere.
+
+    They lose no share, only work: a reclaimer within its quota may ask for that, and a side above
+    its own quota must bear it.
+    """
+    return within_deserved(mine, requested) or above_deserved(other.allocated, other)
+
+
 # -- the validator of scenarios
 
 
@@ -252,7 +261,7 @@ class ScenarioCheck:
         requested = self._reclaimer.requested
         for unit in victim.units:
             if unit.moved:
-                if not may_take(mine, requested, other.allocated, other):
+                if not may_move(mine, requested, other):
                     return Verdict(Objection.DISRUPTS_DESERVED, x, y)
             elif not may_take(mine, requested, self._left(y), other):
                 return Verdict(Objection.VICTIM_WITHIN_SHARE, x, y)
@@ -363,7 +372,7 @@ def victim_units(
     """The units in which a victim job's tasks go: surplus tasks one by one, then the gang.
 
     Tasks that were placed again do not leave their queue, so they weigh nothing there. By default
-    those that were moved are judged on their own and those that kept their place are none of
+    those that were moved are judged by `may_move` and those that kept their place are none of
     anybody's business; under compat both are free.
 
     Args:
