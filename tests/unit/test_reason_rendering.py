@@ -164,6 +164,16 @@ def test_every_code_has_plain_words_and_a_row(code):
     assert code in plain._SENTENCES or code in plain._NODE_WORDS
 
 
+def test_searches_for_victims_name_their_action():
+    why = {"why": "over deserved, would disrupt a queue below deserved", "action": "reclaim"}
+    assert plain.plain(Reason(code="victims-refused", args=why)) == (
+        "Reclaim: no fair victims, over deserved, would disrupt a queue below deserved."
+    )
+    assert plain.plain(Reason(code="search-exhausted", args={"action": "preempt"})) == (
+        "Preempt: no set of victims makes enough room."
+    )
+
+
 def test_unknown_code_shows_itself():
     assert plain.plain(Reason(code="new-thing", args={"b": 2, "a": 1})) == "new-thing (a=1, b=2)"
     node = Reason(code="no-node-fits", parts=(Reason(code="odd", count=3),))

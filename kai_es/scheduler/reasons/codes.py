@@ -19,10 +19,11 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | topology-unsatisfied | topology, level, job, sub_group, domain | |
 | domain-too-small | domain, sub_group | not-enough |
 | domain-pods | domain, sub_group, room, needed | |
-| cannot-reclaim | why, queue | |
-| victims-refused | why, queue, other | |
+| cannot-reclaim | why, action | |
+| victims-refused | why, other, action | |
 | not-yet-supported | feature | |
-| no-victims, search-exhausted, search-cut, not-tried | | |
+| no-victims, search-exhausted, search-cut | action | |
+| not-tried | | |
 
 Of a task, where no node was looked at: `larger-than-any-node` (pod, resource, most, pool, request),
 `missing-config-maps` (names), `volume` (text), `unknown-sub-group` (sub_group, group). Otherwise

@@ -178,6 +178,12 @@ def _domain(reason: Reason) -> str:
     return f"Domain {text_of(args, 'domain')} has too little {lacks}."
 
 
+def _by_action(reason: Reason, text: str) -> str:
+    action = text_of(reason.args, "action")
+    text = f"{action}: {text}" if action else text
+    return text[:1].upper() + text[1:]
+
+
 def _resource(name: str) -> str:
     return {GPU: "GPUs", CPU: "CPU", MEMORY: "memory"}.get(name, name)
 
@@ -208,12 +214,12 @@ _SENTENCES: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.TOPOLOGY_UNSATISFIED: _topology,
     codes.DOMAIN_TOO_SMALL: _domain,
     codes.DOMAIN_PODS: _domain,
-    codes.CANNOT_RECLAIM: lambda r: f"It cannot reclaim: {text_of(r.args, 'why')}.",
-    codes.VICTIMS_REFUSED: lambda r: f"No fair victims: {text_of(r.args, 'why')}.",
-    codes.NO_VICTIMS: lambda _r: "There is no workload that could give way.",
-    codes.SEARCH_EXHAUSTED: lambda _r: "No set of victims makes enough room.",
-    codes.SEARCH_CUT: lambda _r: (
-        "The search for victims reached its budget; it goes on in the next cycle."
+    codes.CANNOT_RECLAIM: lambda r: f"It may not reclaim: {text_of(r.args, 'why')}.",
+    codes.VICTIMS_REFUSED: lambda r: _by_action(r, f"no fair victims, {text_of(r.args, 'why')}."),
+    codes.NO_VICTIMS: lambda r: _by_action(r, "there is no workload that could give way."),
+    codes.SEARCH_EXHAUSTED: lambda r: _by_action(r, "no set of victims makes enough room."),
+    codes.SEARCH_CUT: lambda r: _by_action(
+        r, "the search for victims reached its budget; it goes on in the next cycle."
     ),
     codes.NOT_YET_SUPPORTED: lambda r: f"It needs {text_of(r.args, 'feature')}.",
     codes.NOT_TRIED: lambda _r: "It has not been tried in this cycle.",
