@@ -9,6 +9,7 @@ Reference: pkg/scheduler/api/podgroup_info/subgroup_info (scheduler-core §5.11,
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from kai_es.kube.labels import DEFAULT_POD_SET
@@ -19,6 +20,8 @@ Counts: TypeAlias = Sequence[int]
 
 DEPTH_MAX: Final = 64
 """Levels of sub-groups; workloads have three, and every walk of the tree recurses."""
+
+_PLAIN_TREES: Final = 4096  # distinct minimums and constraints of jobs without sub-groups
 
 
 class SubGroupError(ValueError):
@@ -113,13 +116,20 @@ def tree_of(group: PodGroup) -> JobTree:
     """
     if not group.sub_groups:
         minimum = 1 if group.min_member is None else max(group.min_member, 0)
-        members = (_default_set(minimum),)
-        return number_leaves(SubGroupSet("", members, group.min_sub_group, group.topology))
+        return _plain_tree(minimum, group.min_sub_group, group.topology)
     try:
         root = parse_sub_groups(group)
     except SubGroupError:
         return FRESH_TREE
     return number_leaves(root)
+
+
+@lru_cache(maxsize=_PLAIN_TREES)
+def _plain_tree(
+    minimum: int, min_sub_group: int | None, topology: TopologyConstraint | None
+) -> JobTree:
+    members = (_default_set(minimum),)
+    return number_leaves(SubGroupSet("", members, min_sub_group, topology))
 
 
 def tree_error(group: PodGroup) -> str:
