@@ -12,7 +12,7 @@ from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve import eviction_texts
 from kai_es.scheduler.solve.evicting import feasible_nodes, run_evicting
-from kai_es.scheduler.solve.search import Outcome, Search
+from kai_es.scheduler.solve.search import Outcome, Result, Search
 from kai_es.scheduler.solve.simulate import Trial
 from kai_es.scheduler.solve.victims import Candidates, victim_walk
 
@@ -47,11 +47,9 @@ class _Reclaim:
         for hook in ext.solution_start:
             hook(job)
         session.hooks.count("solver_attempts")
-        queues = [
-            queue
-            for queue in candidates.queues()
-            if queue != job.queue and all(test(work, queue) for test in ext.reclaim_queues)
-        ]
+        queues, refused = self._queues(candidates, work)
+        if not queues:
+            return Outcome(Result.EXHAUSTED, why=refused)
         filters = [filter_of(work) for filter_of in ext.reclaim_victims]
 
         def keep(victim: Job) -> bool:
@@ -66,6 +64,19 @@ class _Reclaim:
             feasible_nodes(session, job),
             valid,
         )
+
+    def _queues(self, candidates: Candidates, work: Work) -> tuple[list[int], Reason | None]:
+        """Leaf queues that the job may take from, and why it may not from the first other."""
+        found, refused = [], None
+        for queue in candidates.queues():
+            if queue == work.job.queue:
+                continue
+            tests = (test(work, queue) for test in self._session.ext.reclaim_queues)
+            objection = next((reason for reason in tests if reason is not None), None)
+            if objection is None:
+                found.append(queue)
+            refused = refused or objection
+        return found, refused
 
     def text(self, task: int, job: Job) -> str:
         return eviction_texts.reclaimed(self._session, task, job)

@@ -42,7 +42,7 @@ class Extensions:
     member_key:  key of a direct member of a sub-group set; the last registered one.
     queue_key:   key of a queue with its next job or freed amount; the first registered one.
     can_reclaim: why a job may not take from other queues; the first one, never without any.
-    reclaim_queues: whether a reclaimer may take from a leaf queue at all; all must agree.
+    reclaim_queues: why a reclaimer may take nothing from a leaf queue; all are asked.
     reclaim_victims, preempt_victims: for a pending job, whether a job may be a victim; all.
     reclaim_validators, preempt_validators: whether a simulated scenario may be done; all.
     solution_start: called before reclaim searches for a job.
@@ -66,7 +66,7 @@ class Extensions:
     member_key: "Callable[[Member, Any], Any] | None" = None
     queue_key: QueueKey | None = None
     can_reclaim: "Callable[[Work], Reason | None] | None" = None
-    reclaim_queues: "list[Callable[[Work, int], bool]]" = field(default_factory=list)
+    reclaim_queues: "list[Callable[[Work, int], Reason | None]]" = field(default_factory=list)
     reclaim_victims: list[VictimFilter] = field(default_factory=list)
     preempt_victims: list[VictimFilter] = field(default_factory=list)
     reclaim_validators: list[Callable[[Any, Sequence[int]], bool]] = field(default_factory=list)

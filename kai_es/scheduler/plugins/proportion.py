@@ -7,7 +7,7 @@ Reference: pkg/scheduler/plugins/proportion/proportion.go (fairness §2 to §5).
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kai_es.events.decisions import QueueFairShare, Reason
+from kai_es.events.decisions import Arg, QueueFairShare, Reason
 from kai_es.kube.labels import CPU, GPU, MEMORY, UNLIMITED
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, minus, plus
@@ -21,6 +21,8 @@ from kai_es.scheduler.fairness.counters import gpu_on_node, memory_in_devices
 from kai_es.scheduler.fairness.division import Claims, Division
 from kai_es.scheduler.fairness.order import QueueKey, QueueStanding, queue_key
 from kai_es.scheduler.fairness.reclaim import (
+    Fate,
+    Objection,
     QueueBook,
     Reclaimer,
     ScenarioCheck,
@@ -28,16 +30,19 @@ from kai_es.scheduler.fairness.reclaim import (
     VictimQueue,
     VictimTask,
     can_reclaim,
+    is_shielded,
     may_be_victim,
     victim_units,
 )
 from kai_es.scheduler.fairness.settings import ProportionSettings
 from kai_es.scheduler.fairness.shares import allocatable_share, quota_of
-from kai_es.scheduler.framework.session import RELEASING, Session
+from kai_es.scheduler.flags import CONSOLIDATING_RECLAIM_FREE
+from kai_es.scheduler.framework.session import PIPELINED, RELEASING, Session
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve.simulate import Trial
 
 _RESOURCES = (CPU, MEMORY, GPU)
+_FATE = {RELEASING: Fate.LOST, PIPELINED: Fate.MOVED}
 
 
 def open_proportion(session: Session, arguments: Mapping[str, str]) -> None:
@@ -203,10 +208,18 @@ class Proportion:
             else Reason(code="cannot-reclaim", args={"why": objection.value})
         )
 
-    def may_take_from(self, work: Work, queue: int) -> bool:
-        """Whether jobs of a leaf queue are worth a look as victims."""
-        reclaimer = self._reclaimer(work.job, self._session.next_tasks(work, real=False))
-        return may_be_victim(reclaimer, self._queues.path[queue], self._book_now) is None
+    def may_take_from(self, work: Work, queue: int) -> Reason | None:
+        """Why jobs of a leaf queue are not worth a look as victims."""
+        session, path = self._session, self._queues.path[queue]
+        reclaimer = self._reclaimer(work.job, session.next_tasks(work, real=False))
+        objection = may_be_victim(reclaimer, path, self._book_now)
+        if objection is None and CONSOLIDATING_RECLAIM_FREE not in session.flags:
+            shielded = is_shielded(reclaimer, path, self._book_now)
+            objection = Objection.DISRUPTS_DESERVED if shielded else None
+        if objection is None:
+            return None
+        args: dict[str, Arg] = {"why": objection.value, "other": self._queues.names[queue]}
+        return Reason(code="victims-refused", args=args)
 
     def reclaim_is_fair(self, trial: Trial, pending: Sequence[int]) -> bool:
         """Whether what a scenario takes is fair."""
@@ -242,7 +255,7 @@ class Proportion:
                     sub_group=job.tree.leaves[session.columns.leaf_of[task]].name,
                     amounts=amounts,
                     names=(amounts[0] > 0, amounts[1] > 0, bool(shape.gpu or shape.dra)),
-                    moved=session.status[task] != RELEASING,
+                    fate=_FATE.get(session.status[task], Fate.KEPT),
                 )
             )
         units: dict[int, list[Unit]] = {}

@@ -4,7 +4,8 @@ Reference: pkg/scheduler/actions/{consolidation,reclaim,preempt} (scheduler-core
 """
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +98,9 @@ def _search_one(
     table: _Failed,
 ) -> bool:
     """Search for one job; False = the action ends here."""
-    if rule.check(work) is not None:
+    reason = rule.check(work)
+    if reason is not None:
+        _explain(session, rule, work.job, reason)
         return True
     cause = GaveWay(session, rule.text, work.job)
     outcome = rule.search(search, candidates, work)
@@ -109,12 +112,29 @@ def _search_one(
         candidates.changed(touched)
         search.order.changed()
         return True
+    _explain(session, rule, work.job, outcome.why or Reason(code=_CODES[outcome.result]))
     if outcome.result in (Result.DEADLINE, Result.NOT_ATTEMPTED):
         session.ledger.resume = session.ledger.resume or work.job.uid
         return BUDGET_ENDS_ACTION not in session.flags and not search.budget.exhausted()
     if session.config.use_scheduling_signatures:
         _remember(session, work, table)
     return True
+
+
+_CODES: Final = MappingProxyType(
+    {
+        Result.EXHAUSTED: "search-exhausted",
+        Result.NO_GENERATOR: "search-exhausted",
+        Result.DEADLINE: "search-cut",
+        Result.NOT_ATTEMPTED: "search-cut",
+    }
+)
+
+
+def _explain(session: Session, rule: Rule, job: Job, reason: Reason) -> None:
+    """Keep why an action evicted nobody for a job."""
+    args = {**reason.args, "action": rule.name}
+    session.failures.job(job, Reason(code=reason.code, args=args, parts=reason.parts))
 
 
 def _may_evict(session: Session, job: Job) -> bool:
@@ -145,9 +165,7 @@ def _is_hopeless(session: Session, work: Work) -> bool:
                 session.failures.task(task, reason)
                 pod = session.row(task).pod
                 args: dict[str, str | int | float] = {"pod": f"{pod.namespace}/{pod.name}"}
-                session.failures.job(
-                    work.job, Reason(code="task-not-placed", args=args, parts=(reason,))
-                )
+                session.failures.job(work.job, Reason(code="hopeless", args=args, parts=(reason,)))
                 return True
     return False
 

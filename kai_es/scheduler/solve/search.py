@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.flags import GANG_EVERY_POD_SET
 from kai_es.scheduler.framework.session import IS_ACTIVE, IS_USED, Session
@@ -46,10 +47,15 @@ class Result(enum.Enum):
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a search; `trial` has the open statement if it was solved."""
+    """Result of a search.
+
+    trial: with the open statement, if it was solved.
+    why:   a reason for not even trying.
+    """
 
     result: Result
     trial: Trial | None = None
+    why: Reason | None = None
 
 
 class Search:

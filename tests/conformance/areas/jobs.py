@@ -5,9 +5,15 @@ from typing import Any
 
 from kai_es.scheduler import flags as rules
 from tests.conformance.diff import exact_map, first_difference
-from tests.conformance.job_ops import Run, searches, selections, texts, trees
+from tests.conformance.job_ops import Run, searches, selections, texts, trees, trials
 
-OPS: dict[str, Run] = {**trees.OPS, **selections.OPS, **searches.OPS, **texts.OPS}
+OPS: dict[str, Run] = {
+    **trees.OPS,
+    **selections.OPS,
+    **searches.OPS,
+    **texts.OPS,
+    **trials.OPS,
+}
 
 FLAGS: dict[str, rules.Flags] = {"stale": frozenset({rules.STALE_EVERY_POD_SET})}
 """Flags that all cases of an op need (docs/differences.md)."""
@@ -24,6 +30,8 @@ def check(case: Mapping[str, Any], flags: rules.Flags) -> str | None:
     got, want = run(case["input"], flags), case["expect"]
     if case["op"] == "tasksToEvict" and "tasks" in want:
         want = {**want, "tasks": sorted(want["tasks"])}
+    if case["op"] == "trialChanges":
+        return trials.difference(got, want)
     if case["op"] == "resourceToAllocate":
         return exact_map(got["resource"], want["resource"], "resource")
     return first_difference(got, want)

@@ -1,0 +1,1 @@
+"""Faults that users of schedulers met, as stories with the right outcome."""
