@@ -47,7 +47,6 @@ class Books:
         self.projections = tuple(projections)
         self.checkpointer = checkpointer
         self.rollups = rollups
-        self.n_diverged = 0
         self._log = log
         self._clock = clock
         self._checkpoints = checkpoints
@@ -118,6 +117,15 @@ class Books:
             await self.checkpointer.close()
         if self.rollups is not None:
             await self.rollups.close()
+
+    def trouble(self) -> str:
+        """Why something is not committed, taken or rolled up, "" = nothing is wrong."""
+        troubles = [projection.trouble for projection in self.projections]
+        if self.checkpointer is not None:
+            troubles.append(self.checkpointer.trouble)
+        if self.rollups is not None:
+            troubles.append(self.rollups.trouble)
+        return next((trouble for trouble in troubles if trouble), "")
 
     def behind(self, end: int) -> str:
         """What is wrong if the log, read to its end, does not reach a projection's place."""

@@ -152,7 +152,7 @@ class LocalRunner:
         self.status.is_caught_up = True
         self.status.lag_s = 0.0
         end = int((await self._log.end(SNAPSHOT))[0])
-        self.status.trouble = self._books.behind(end) or self._store_trouble()
+        self.status.trouble = self._books.behind(end) or self._books.trouble()
         self._show_committed()
 
     def _show(self) -> None:
@@ -161,7 +161,7 @@ class LocalRunner:
             status.offset = world.offset
             status.n_batches += 1
         status.lag_s = max(self._clock.now_ms() - world.time, 0) / 1000
-        status.trouble = self._store_trouble()
+        status.trouble = self._books.trouble()
         self._show_committed()
 
     def _show_committed(self) -> None:
@@ -169,9 +169,6 @@ class LocalRunner:
             projection.name: (projection.place.offset, projection.place.time_ms)
             for projection in self._books.projections
         }
-
-    def _store_trouble(self) -> str:
-        return next((p.trouble for p in self._books.projections if p.trouble), "")
 
     def _reopen(self, trouble: str) -> None:
         self.status.trouble = trouble

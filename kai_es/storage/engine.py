@@ -14,7 +14,7 @@ import sqlalchemy
 from sqlalchemy import Engine
 from sqlalchemy import exc as sqlalchemy_exc
 
-from kai_es.ports.errors import UnavailableError
+from kai_es.ports.errors import ConfigError, UnavailableError
 
 POOL_SIZE: Final = 4
 """Connections of one process: a projector each, one for usage queries, one for a report."""
@@ -35,14 +35,14 @@ def connect_to(url: str) -> Engine:
     """An engine for a database address such as `postgresql://user@host/db`; connects lazily.
 
     Raises:
-        ValueError: not a PostgreSQL address.
+        ConfigError: not a PostgreSQL address.
     """
     try:
         parsed = sqlalchemy.make_url(url)
     except sqlalchemy_exc.ArgumentError as exc:
-        raise ValueError(f"database address {_no_secret(url)!r}: {exc}") from exc
+        raise ConfigError(f"database address {_no_secret(url)!r}: {exc}") from exc
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise ValueError(
+        raise ConfigError(
             f"database address {_no_secret(url)!r}: want postgresql://user@host:5432/database"
         )
     return sqlalchemy.create_engine(

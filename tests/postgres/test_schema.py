@@ -5,7 +5,7 @@ import pytest
 import sqlalchemy
 from sqlalchemy import exc as sqlalchemy_exc
 
-from kai_es.ports.errors import UnavailableError
+from kai_es.ports.errors import ConfigError, UnavailableError
 from kai_es.storage import schema
 from kai_es.storage.engine import connect_to, describe, mapped, to_ms, to_time
 
@@ -144,7 +144,7 @@ def test_database_away(url):
 
 @pytest.mark.parametrize("url", ["sqlite://", "postgresql", "mysql://u:secret@h/x"])
 def test_address_that_is_none(url):
-    with pytest.raises(ValueError, match="database address") as caught:
+    with pytest.raises(ConfigError, match="database address") as caught:
         connect_to(url)
     assert "secret" not in str(caught.value)
 
