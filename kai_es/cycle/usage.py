@@ -26,7 +26,13 @@ class UsageFeed:
     """
 
     def __init__(
-        self, store: UsageStore, clock: Clock, *, shard: str, fetch_s: float = FETCH_S
+        self,
+        store: UsageStore,
+        clock: Clock,
+        *,
+        shard: str,
+        fetch_s: float = FETCH_S,
+        stale_ms: int = STALE_MS,
     ) -> None:
         self.latest = NOTHING
         self.trouble = ""
@@ -34,11 +40,18 @@ class UsageFeed:
         self._clock = clock
         self._shard = shard
         self._fetch_s = fetch_s
+        self._stale_ms = stale_ms
         self._fetched_ms = 0
 
     def is_stale(self, now_ms: int) -> bool:
-        """Whether the latest is older than the staleness period."""
-        return self.latest.as_of >= 0 and now_ms - self._fetched_ms > STALE_MS
+        """Whether the latest is older than the staleness period.
+
+        It is as old as the fetch, or, when the books lag behind the log, as what they were.
+        """
+        if self.latest.as_of < 0:
+            return False
+        known_ms = min(self._fetched_ms, self.latest.as_of_ms or self._fetched_ms)
+        return now_ms - known_ms > self._stale_ms
 
     async def run(self, on_new: Callable[[], None]) -> None:
         """Fetch until cancelled; `on_new` is called when other figures came."""
