@@ -71,16 +71,19 @@ class Ledger:
         """In commit order, as the cycle leaves them.
 
         A moved pod that lost its new place later waits for none. A pod that was given a place in
-        this cycle and lost it again was never anywhere: nothing is to be done about it.
+        this cycle and lost it again, even for another one, was never anywhere: it is neither bound
+        nor evicted.
         """
         return [op for op in self._ops if self._stands(op)]
 
     def _stands(self, op: Decided) -> bool:
         row = self._session.columns.rows.pods[op.pod_uid]
         status = self._session.status[row.row]
-        if status == _RELEASING and not row.state.node:
-            return False
-        return not isinstance(op, Pipeline) or status == _PIPELINED
+        if isinstance(op, Pipeline):
+            return status == _PIPELINED
+        if row.state.node:
+            return True
+        return isinstance(op, Bind) and status not in (_PIPELINED, _RELEASING)
 
     def record(self, done: list[Op], action: str, cause: "Cause | None" = None) -> None:
         """Keep the operations of a committed statement."""
