@@ -68,5 +68,12 @@ def run_virtual(coroutine):
     try:
         return loop.run_until_complete(coroutine)
     finally:
+        loop.run_until_complete(_end(asyncio.all_tasks(loop)))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+async def _end(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
