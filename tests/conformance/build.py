@@ -14,9 +14,13 @@ from kai_es.scheduler.jobs.tree import JobTree, Member, PodSet, SubGroupSet, num
 from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.status import TaskStatus
 
+Units = Mapping[str, int]
+
 STATUS = {status.name.replace("_", "").lower(): status for status in TaskStatus}
 QUEUE_UNITS = {"cpu": 1, "memory": 1, "gpu": GPU_MICRO}
 """Amounts of one unit of a case, by the resource's name there."""
+FINE_UNITS = dict.fromkeys(QUEUE_UNITS, GPU_MICRO)
+"""For rules that only compare or divide: cases have fractions of every resource."""
 
 
 def status_of(name: str) -> TaskStatus:
@@ -75,29 +79,29 @@ def micro(devices: float) -> int:
     return round(devices * GPU_MICRO)
 
 
-def amount(value: float, resource: str) -> int:
+def amount(value: float, resource: str, units: Units = QUEUE_UNITS) -> int:
     """A quantity of a case as amount; −1 = unlimited."""
-    return UNLIMITED if value == -1 else round(value * QUEUE_UNITS[resource])
+    return UNLIMITED if value == -1 else round(value * units[resource])
 
 
-def quantity(value: int, resource: str) -> float:
+def quantity(value: int, resource: str, units: Units = QUEUE_UNITS) -> float:
     """An amount as the case writes it."""
-    return -1 if value >= UNLIMITED else value / QUEUE_UNITS[resource]
+    return -1 if value >= UNLIMITED else value / units[resource]
 
 
-def vector_of(quantities: Mapping[str, float] | None) -> Vector:
+def vector_of(quantities: Mapping[str, float] | None, units: Units = QUEUE_UNITS) -> Vector:
     """{cpu, memory, gpu} as a vector."""
     given = quantities or {}
     return (
-        amount(given.get("cpu", 0), "cpu"),
-        amount(given.get("memory", 0), "memory"),
-        amount(given.get("gpu", 0), "gpu"),
+        amount(given.get("cpu", 0), "cpu", units),
+        amount(given.get("memory", 0), "memory", units),
+        amount(given.get("gpu", 0), "gpu", units),
     )
 
 
-def quantities_of(vector: Sequence[int]) -> dict[str, float]:
+def quantities_of(vector: Sequence[int], units: Units = QUEUE_UNITS) -> dict[str, float]:
     names = ("cpu", "memory", "gpu")
-    return {name: quantity(value, name) for name, value in zip(names, vector, strict=True)}
+    return {name: quantity(value, name, units) for name, value in zip(names, vector, strict=True)}
 
 
 def gpu_request(resources: Mapping[str, Any]) -> GpuRequest:

@@ -11,7 +11,7 @@ from kai_es.scheduler.fairness.vectors import NOTHING, RESOURCE_NAMES, Vector, a
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.reasons import quota
 from tests.conformance import build
-from tests.conformance.build import vector_of
+from tests.conformance.build import FINE_UNITS, vector_of
 from tests.conformance.fairness_ops import Input, Result, Run
 from tests.conformance.fairness_ops.tables import QueueTable, table_of, vector
 
@@ -27,8 +27,10 @@ def _room(queue: Mapping[str, Any]) -> QueueRoom:
 
 def _one(bound: str, used: str) -> Run:
     def run(case: Input, flags: Flags) -> Result:
-        queue, requested = case["queue"], vector_of(case["requested"])
-        resource = capacity.over(vector(queue, bound), vector(queue, used), requested)
+        queue, requested = case["queue"], vector_of(case["requested"], FINE_UNITS)
+        resource = capacity.over(
+            vector(queue, bound, FINE_UNITS), vector(queue, used, FINE_UNITS), requested
+        )
         name = "" if resource is None else RESOURCE_NAMES[resource]
         return {"over": resource is not None, "resource": name}
 

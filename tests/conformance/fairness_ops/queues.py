@@ -5,22 +5,32 @@ from typing import Any
 
 import msgspec
 
-from kai_es.kube.labels import CPU_WORKER_LABEL
+from kai_es.kube.labels import CPU_WORKER_LABEL, GPU_MICRO
 from kai_es.scheduler.columns.columns import Columns
 from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.fairness import order as queue_order
 from kai_es.scheduler.fairness import shares, vectors
-from kai_es.scheduler.fairness.division import UNITS, Division
+from kai_es.scheduler.fairness.division import Division
 from kai_es.scheduler.fairness.settings import ProportionSettings
 from kai_es.scheduler.fairness.vectors import NOTHING, Vector, added
 from kai_es.scheduler.flags import Flags
 from kai_es.snapshot.snapshot import Snapshot
 from tests.conformance import build, rows
-from tests.conformance.build import amount, at_ms, quantities_of, quantity, vector_of
+from tests.conformance.build import (
+    FINE_UNITS,
+    amount,
+    at_ms,
+    quantities_of,
+    quantity,
+    vector_of,
+)
 from tests.conformance.fairness_ops import Input, Result, Run
 from tests.conformance.fairness_ops.reclaims import victim_groups
 from tests.conformance.fairness_ops.tables import RESOURCES, allocatable, table_of, vector
 from tests.conformance.job_ops.selections import to_allocate
+
+UNIT = GPU_MICRO
+"""One whole unit of every resource in `FINE_UNITS`."""
 
 # -- division
 
@@ -39,49 +49,54 @@ def _division(case: Input, flags: Flags) -> tuple[Any, Division]:
 def divide_resource(case: Input, flags: Flags) -> Result:
     table, division = _division(case, flags)
     r = RESOURCES.index(case["resource"])
-    total = amount(case["total"], case["resource"])
+    total = amount(case["total"], case["resource"], FINE_UNITS)
     fair = table.column("fairShare", r)
-    left = division.divide_level(total, range(len(fair)), table.claims(r), UNITS[r], fair)
+    left = division.divide_level(total, range(len(fair)), table.claims(r), UNIT, fair)
     return _divided(table, fair, left, case["resource"])
 
 
 def divide_over_quota(case: Input, flags: Flags) -> Result:
     table, division = _division(case, flags)
     r = RESOURCES.index(case["resource"])
-    fair, left = table.column("fairShare", r), amount(case["total"], case["resource"])
-    left = division.divide_over_quota(left, range(len(fair)), table.claims(r), UNITS[r], fair)
+    fair = table.column("fairShare", r)
+    left = amount(case["total"], case["resource"], FINE_UNITS)
+    left = division.divide_over_quota(left, range(len(fair)), table.claims(r), UNIT, fair)
     return _divided(table, fair, left, case["resource"])
 
 
 def _divided(table: Any, fair: list[int], left: int, resource: str) -> Result:
-    given = (quantity(share, resource) for share in fair)
+    given = (quantity(share, resource, FINE_UNITS) for share in fair)
     return {
-        "remaining": quantity(left, resource),
+        "remaining": quantity(left, resource, FINE_UNITS),
         "fairShare": dict(zip(table.uids, given, strict=True)),
     }
 
 
 def divide_all(case: Input, flags: Flags) -> Result:
     table, division = _division(case, flags)
-    total = vector_of(case["total"])
+    total = vector_of(case["total"], FINE_UNITS)
     every = range(len(table.uids))
     fair = [[0] * len(every) for _ in RESOURCES]
     for r in range(3):
-        division.divide_level(total[r], every, table.claims(r), UNITS[r], fair[r])
+        division.divide_level(total[r], every, table.claims(r), UNIT, fair[r])
     return _shares(table, list(zip(*fair, strict=True)))
 
 
 def hierarchical(case: Input, flags: Flags) -> Result:
     table, division = _division(case, flags)
-    claims = (table.claims(0), table.claims(1), table.claims(2))
-    total = vector_of(case["total"])
-    return _shares(table, division.divide_tree(total, claims, table.roots, table.children))
+    total = vector_of(case["total"], FINE_UNITS)
+    fair = [
+        division.divide_resource(total[r], table.claims(r), UNIT, table.roots, table.children)
+        for r in range(3)
+    ]
+    return _shares(table, list(zip(*fair, strict=True)))
 
 
 def _shares(table: Any, fair: list[Vector]) -> Result:
     return {
         "fairShare": {
-            uid: quantities_of(share) for uid, share in zip(table.uids, fair, strict=True)
+            uid: quantities_of(share, FINE_UNITS)
+            for uid, share in zip(table.uids, fair, strict=True)
         }
     }
 
@@ -90,16 +105,16 @@ def _shares(table: Any, fair: list[Vector]) -> Result:
 
 
 def _field(name: str) -> Run:
-    return lambda case, _flags: {"value": quantities_of(vector(case["share"], name))}
+    return lambda case, _flags: {
+        "value": quantities_of(vector(case["share"], name, FINE_UNITS), FINE_UNITS)
+    }
 
 
 def _requestable(case: Input, flags: Flags) -> Result:
     def one(block: Mapping[str, float], name: str) -> float:
-        request, limit = (
-            amount(block.get("request", 0), name),
-            amount(block.get("maxAllowed", 0), name),
-        )
-        return quantity(shares.requestable(request, limit), name)
+        request = amount(block.get("request", 0), name, FINE_UNITS)
+        limit = amount(block.get("maxAllowed", 0), name, FINE_UNITS)
+        return quantity(shares.requestable(request, limit), name, FINE_UNITS)
 
     if "resourceShare" in case:
         return {"value": one(case["resourceShare"], "memory")}
@@ -107,9 +122,9 @@ def _requestable(case: Input, flags: Flags) -> Result:
 
 
 def _allocatable(case: Input, flags: Flags) -> Result:
-    if "resourceShare" in case:
-        return {"value": quantity(allocatable({"memory": case["resourceShare"]})[1], "memory")}
-    return {"value": quantities_of(allocatable(case["share"]))}
+    share = case.get("share") or {"memory": case["resourceShare"]}
+    found = quantities_of(allocatable(share, FINE_UNITS), FINE_UNITS)
+    return {"value": found if "share" in case else found["memory"]}
 
 
 def _dominant(case: Input, flags: Flags) -> Result:
@@ -126,8 +141,9 @@ def _compare(case: Input, flags: Flags) -> Result:
 
 def _on_vectors(function: Callable[[Vector, Vector], Any]) -> Run:
     def run(case: Input, flags: Flags) -> Result:
-        value = function(vector_of(case.get("left")), vector_of(case.get("right")))
-        return {"value": quantities_of(value) if isinstance(value, tuple) else value}
+        left, right = (vector_of(case.get(side), FINE_UNITS) for side in ("left", "right"))
+        value = function(left, right)
+        return {"value": quantities_of(value, FINE_UNITS) if isinstance(value, tuple) else value}
 
     return run
 

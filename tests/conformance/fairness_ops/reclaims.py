@@ -16,13 +16,13 @@ from kai_es.scheduler.fairness.vectors import Vector
 from kai_es.scheduler.flags import Flags
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, TaskStatus
 from tests.conformance import build
-from tests.conformance.build import vector_of
+from tests.conformance.build import FINE_UNITS, vector_of
 from tests.conformance.fairness_ops import Input, Result, Run
 from tests.conformance.fairness_ops.tables import QueueTable, book, table_of, vector
 
 
 def strategy(case: Input, flags: Flags) -> Result:
-    remaining = vector_of(case.get("reclaimeeRemaining"))
+    remaining = vector_of(case.get("reclaimeeRemaining"), FINE_UNITS)
     other = book(case["reclaimeeQueue"])
     if case["strategy"] == "maintainFairShare":
         return {"reclaimable": reclaim.stays_above_share(remaining, other)}
@@ -31,7 +31,7 @@ def strategy(case: Input, flags: Flags) -> Result:
 
 
 def stays_over(case: Input, flags: Flags) -> Result:
-    remaining = vector_of(case.get("reclaimeeRemaining"))
+    remaining = vector_of(case.get("reclaimeeRemaining"), FINE_UNITS)
     return {"fits": reclaim.stays_above_share(remaining, book(case["reclaimeeQueue"]))}
 
 
@@ -40,7 +40,7 @@ def fits_deserved(case: Input, flags: Flags) -> Result:
 
 
 def exceeds_deserved(case: Input, flags: Flags) -> Result:
-    remaining = vector_of(case.get("reclaimeeRemaining"))
+    remaining = vector_of(case.get("reclaimeeRemaining"), FINE_UNITS)
     return {"exceeds": reclaim.above_deserved(remaining, book(case["reclaimeeQueue"]))}
 
 
@@ -50,11 +50,18 @@ def _asked(case: Input) -> tuple[Vector, Names]:
 
 def _bundle(raw: Mapping[str, Any]) -> tuple[Vector, Names]:
     """A bundle of resources and which of them it names: MIG slices name nothing."""
-    mig = raw.get("mig") or {}
-    amounts = build.plain_vector(raw)
-    named = build.plain_vector({key: value for key, value in raw.items() if key != "mig"})
-    assert mig is not None
-    return amounts, (named[0] > 0, named[1] > 0, named[2] > 0)
+    named = fine_vector({key: value for key, value in raw.items() if key != "mig"})
+    return fine_vector(raw), (named[0] > 0, named[1] > 0, named[2] > 0)
+
+
+def fine_vector(raw: Mapping[str, Any]) -> Vector:
+    """A bundle for rules that only compare."""
+    gpu = build.plain_vector(raw)[2]
+    return (
+        build.amount(raw.get("milliCpu", 0), "cpu", FINE_UNITS),
+        build.amount(raw.get("memory", 0), "memory", FINE_UNITS),
+        gpu,
+    )
 
 
 def _reclaimer(case: Input, table: QueueTable) -> Reclaimer:
@@ -77,7 +84,7 @@ def reclaimable(case: Input, flags: Flags) -> Result:
     check = ScenarioCheck(
         _reclaimer(case, table),
         lambda row: book(table.queues[row]),
-        multiplier=case.get("saturationMultiplier", 1.0),
+        multiplier=case.get("saturationMultiplier", 0.0),
         flags=flags,
     )
     victims = [
@@ -99,7 +106,7 @@ def victim_filter(case: Input, flags: Flags) -> Result:
 def quota_candidate(case: Input, flags: Flags) -> Result:
     queue, (requested, _) = case["reclaimeeQueue"], _bundle(case.get("required") or {})
     candidate = reclaim.quota_candidate(
-        vector(queue, "allocated"), vector(queue, "deserved"), requested
+        vector(queue, "allocated", FINE_UNITS), vector(queue, "deserved", FINE_UNITS), requested
     )
     return {"candidate": candidate}
 
@@ -127,11 +134,14 @@ def victim_groups(case: Input, flags: Flags) -> Result:
         flags=flags,
     )
     groups = [
-        {"milliCpu": unit.amounts[0], "memory": unit.amounts[1], "gpus": unit.amounts[2] / 1e6}
+        {
+            key: amount / FINE_UNITS["gpu"]
+            for key, amount in zip(("milliCpu", "memory", "gpus"), unit.amounts, strict=True)
+        }
         for unit in units
         if not unit.moved
     ]
-    return {"groups": sorted(groups, key=lambda group: tuple(group.values()))}
+    return {"groups": groups}
 
 
 STRATEGIES: dict[str, Run] = {

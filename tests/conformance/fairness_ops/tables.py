@@ -9,13 +9,15 @@ from kai_es.scheduler.fairness.division import Claims
 from kai_es.scheduler.fairness.reclaim import QueueBook
 from kai_es.scheduler.fairness.vectors import Vector
 from tests.conformance import build
+from tests.conformance.build import FINE_UNITS, QUEUE_UNITS, Units
 
 RESOURCES = ("cpu", "memory", "gpu")
 
 
-def vector(queue: Mapping[str, Any], field: str) -> Vector:
+def vector(queue: Mapping[str, Any], field: str, units: Units = QUEUE_UNITS) -> Vector:
     """One field of all resource blocks of a queue."""
-    return build.vector_of({name: (queue.get(name) or {}).get(field, 0) for name in RESOURCES})
+    blocks = {name: (queue.get(name) or {}).get(field, 0) for name in RESOURCES}
+    return build.vector_of(blocks, units)
 
 
 def usage(queue: Mapping[str, Any], resource: str) -> float:
@@ -26,18 +28,19 @@ def weight(queue: Mapping[str, Any], resource: str) -> float:
     return (queue.get(resource) or {}).get("overQuotaWeight", 0.0)
 
 
-def allocatable(queue: Mapping[str, Any]) -> Vector:
-    deserved, fair = vector(queue, "deserved"), vector(queue, "fairShare")
-    return shares.allocatable_share(deserved, fair, vector(queue, "maxAllowed"))
+def allocatable(queue: Mapping[str, Any], units: Units = QUEUE_UNITS) -> Vector:
+    deserved, fair = vector(queue, "deserved", units), vector(queue, "fairShare", units)
+    return shares.allocatable_share(deserved, fair, vector(queue, "maxAllowed", units))
 
 
 def book(queue: Mapping[str, Any]) -> QueueBook:
+    """A queue for rules that only compare."""
     return QueueBook(
-        deserved=vector(queue, "deserved"),
-        fair_share=vector(queue, "fairShare"),
-        allocatable=allocatable(queue),
-        allocated=vector(queue, "allocated"),
-        non_preemptible=vector(queue, "allocatedNotPreemptible"),
+        deserved=vector(queue, "deserved", FINE_UNITS),
+        fair_share=vector(queue, "fairShare", FINE_UNITS),
+        allocatable=allocatable(queue, FINE_UNITS),
+        allocated=vector(queue, "allocated", FINE_UNITS),
+        non_preemptible=vector(queue, "allocatedNotPreemptible", FINE_UNITS),
     )
 
 
@@ -62,7 +65,8 @@ class QueueTable:
         return tuple(path)
 
     def column(self, field: str, resource: int) -> list[int]:
-        return [vector(queue, field)[resource] for queue in self.queues]
+        """One field for rules that only divide."""
+        return [vector(queue, field, FINE_UNITS)[resource] for queue in self.queues]
 
     def claims(self, resource: int) -> Claims:
         name = RESOURCES[resource]

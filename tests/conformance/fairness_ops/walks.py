@@ -5,7 +5,7 @@ from typing import Any
 
 from kai_es.kube.labels import UNLIMITED
 from kai_es.scheduler.fairness.order import QueueStanding, queue_key
-from kai_es.scheduler.fairness.vectors import NOTHING, Vector
+from kai_es.scheduler.fairness.vectors import NOTHING, Vector, added
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.jobs import delay, gang
 from kai_es.scheduler.jobs.admission import Exclusion, JobFacts, WalkFilters, exclusion
@@ -56,7 +56,14 @@ class WalkedJob:
         return (-priority, elastic, self.created_ms, self.raw.get("uid", ""))
 
     def freed(self) -> Vector:
-        return build.plain_vector(self.raw.get("allocated") or {})
+        """What its allocated tasks have."""
+        if "allocated" in self.raw:
+            return build.plain_vector(self.raw["allocated"] or {})
+        total = NOTHING
+        for task in self.job.all_tasks():
+            if task.status in statuses.ALLOCATED:
+                total = added(total, build.plain_vector(task.accepted or task.request))
+        return total
 
 
 def job_order(case: Input, flags: Flags) -> Result:
@@ -86,7 +93,7 @@ def job_order(case: Input, flags: Flags) -> Result:
             result["pops"].append(None if popped is None else popped.name)
     if "pop" in case["steps"][-1]:
         result["lastPop"] = result["pops"][-1]
-    result["popsUnordered"] = sorted(result["pops"], key=str)
+    result["popsUnordered"] = list(result["pops"])
     return result
 
 
@@ -95,6 +102,8 @@ def _queue_key(case: Input, table: QueueTable, flags: Flags) -> Any:
 
     def by_age(row: int, _job: object, _freed: Vector) -> Any:
         return at_ms(queues[row].get("createdAt")), row
+
+    used = _used(case, table)
 
     def by_share(row: int, job: WalkedJob | None, freed: Vector) -> Any:
         queue = queues[row]
@@ -108,16 +117,27 @@ def _queue_key(case: Input, table: QueueTable, flags: Flags) -> Any:
         )
         wanted = NOTHING if job is None else _wanted(job, flags)
         total = build.vector_of(case.get("totalResources"))
-        return queue_key(standing, vector(queue, "allocated"), wanted, freed, total, flags)
+        return queue_key(standing, used[row], wanted, freed, total, flags)
 
     return by_share if case.get("useProportionQueueOrder") else by_age
+
+
+def _used(case: Input, table: QueueTable) -> list[Vector]:
+    """What each queue uses: as the case says, else what its jobs have."""
+    given = [vector(queue, "allocated") for queue in table.queues]
+    if any(any(amounts) for amounts in given):
+        return given
+    used = [NOTHING] * len(given)
+    for raw in (raw for step in case["steps"] for raw in step.get("init", ())):
+        for row in table.path(raw.get("queue", "")):
+            used[row] = added(used[row], WalkedJob(raw).freed())
+    return used
 
 
 def _wanted(job: WalkedJob, flags: Flags) -> Vector:
     total = NOTHING
     for task in to_allocate(job.job, {"realAllocation": True}, flags):
-        cpu, memory, gpu = build.demand(task.request, None)
-        total = total[0] + cpu, total[1] + memory, total[2] + gpu
+        total = added(total, build.demand(task.request, None))
     return total
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from kai_es.events.decisions import Reason
+from kai_es.kube.labels import SUB_GROUP_LABEL
 from kai_es.kube.parse_group import parse_group
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.jobs import gang
@@ -17,6 +19,8 @@ from kai_es.scheduler.jobs.tree import (
     tree_of,
     with_aliases,
 )
+from kai_es.scheduler.reasons import codes
+from kai_es.scheduler.reasons.render import general_text
 from kai_es.snapshot import status as statuses
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance import build
@@ -147,9 +151,22 @@ def resolve_one(case: Input, flags: Flags) -> Result:
 
 def add_task(case: Input, flags: Flags) -> Result:
     """One pod of a pod group: the pod set it belongs to, or why it is not part of the job."""
-    job, task = build.job_of(case["job"]), build.task_of(case["task"])
-    leaf = job.tree.leaf_for(task.sub_group)
-    return {"assigned": leaf is not None, "invalidSubGroup": leaf is None}
+    raw = case.get("job") or {}
+    group = parse_group(build.raw_group(case.get("podGroup") or {"metadata": _metadata(raw)}))
+    tree = tree_of(group) if "podGroup" in case else build.job_of(raw).tree
+    task = build.task_of(case["task"])
+    sub_group = task.sub_group or task.labels.get(SUB_GROUP_LABEL, "")
+    leaf = tree.leaf_for(sub_group)
+    if leaf is not None:
+        return {"assigned": True, "invalidSubGroup": False, "subGroup": tree.leaves[leaf].name}
+    args = {"sub_group": sub_group or "default", "group": f"{group.namespace}/{group.name}"}
+    pod = f"{task.namespace}/{task.name}"
+    text = general_text(Reason(code=codes.UNKNOWN_SUB_GROUP, args=args), pod)
+    return {"assigned": False, "invalidSubGroup": True, "fitError": text, "error": text}
+
+
+def _metadata(job: Input) -> dict[str, str]:
+    return {key: job[key] for key in ("name", "namespace") if key in job}
 
 
 OPS: dict[str, Run] = {
