@@ -160,22 +160,26 @@ class Verbs:
 
     def _settle_namespace_object(self, target: Target, name: str) -> None:
         """Make sure that the namespace exists and is not going away."""
-        stored = self.store.get(NAMESPACE, target.namespace)
-        if stored is not None:
-            if stored.fields[0] == "Terminating":
-                text = f"namespace {target.namespace} is being terminated"
-                raise answers.forbidden(
-                    target.kind,
-                    name,
-                    f"unable to create new content in namespace {target.namespace} because it is "
-                    "being terminated",
-                    [answers.Cause("metadata.namespace", "NamespaceTerminating", text)],
-                )
+        self._check_namespace(target, name)
+        if self.store.get(NAMESPACE, target.namespace) is not None:
             return
         if not self.namespaces_implicit:
             raise answers.not_found(NAMESPACE, target.namespace)
         body = msgspec.json.encode({"metadata": {"name": target.namespace}})
         self.create(Target(NAMESPACE, "", target.namespace), body, dry=False)
+
+    def _check_namespace(self, target: Target, name: str) -> None:
+        """Nothing is created in a namespace that is going away, bindings and evictions included."""
+        stored = self.store.get(NAMESPACE, target.namespace)
+        if stored is not None and stored.fields[0] == "Terminating":
+            text = f"namespace {target.namespace} is being terminated"
+            raise answers.forbidden(
+                target.kind,
+                name,
+                f"unable to create new content in namespace {target.namespace} because it is "
+                "being terminated",
+                [answers.Cause("metadata.namespace", "NamespaceTerminating", text)],
+            )
 
     def _objects(self, kind: Kind) -> list[Object]:
         return [stored.object() for stored in self.store.shelf(kind).live.values()]
@@ -263,6 +267,7 @@ class Verbs:
     def bind(self, target: Target, body: bytes, *, dry: bool) -> Answer:
         """POST pods/NAME/binding."""
         binding = _document(body, "Binding")
+        self._check_namespace(target, target.name)
         stored = self._existing(target)
         obj = pods.bind(stored, target.name, binding, strategy.rfc3339(self.store.clock()))
         if not dry:
@@ -272,6 +277,7 @@ class Verbs:
     def evict(self, target: Target, body: bytes, *, dry: bool) -> Answer:
         """POST pods/NAME/eviction."""
         eviction = _document(body, "Eviction")
+        self._check_namespace(target, target.name)
         options = DeleteOptions.of(eviction.get("deleteOptions") or {}, {})
         options.dry = options.dry or dry
         stored = self._existing(target)

@@ -475,10 +475,16 @@ def test_delete_collection_takes_what_is_selected(api: Api):
 
 
 def test_namespace_stays_terminating_and_takes_nothing_new(api: Api):
+    api.pod("free")
+    api.bound_pod("bound")
     api.ok("DELETE", "/api/v1/namespaces/{ns}")
     got = api.ok("GET", "/api/v1/namespaces/{ns}")
     assert got["status"]["phase"] == "Terminating"
     assert api.fails(403, "POST", PODS, a_pod("a"))["reason"] == "Forbidden"
+    api.fails(403, "POST", PODS + "/free/binding", a_binding("free", "n"))
+    assert evict(api, "bound")[0] == 403
+    api.patch(PODS + "/free", {"metadata": {"labels": {"x": "y"}}})
+    api.ok("DELETE", PODS + "/free")
 
 
 # -- eviction
