@@ -45,7 +45,6 @@ class StreamStatus:
     trouble:   why it waits ("" = it does not).
     n_foreign: batches of another writer accepted while this one led.
     n_unknown: appends whose outcome had to be read back.
-    lag_s:     age of the oldest source record that is read but not in an accepted batch.
     """
 
     state: str = "standby"
@@ -56,7 +55,6 @@ class StreamStatus:
     n_foreign: int = 0
     n_unknown: int = 0
     n_retries: int = 0
-    lag_s: float = 0.0
 
 
 class SnapshotStream:
@@ -76,12 +74,20 @@ class SnapshotStream:
         self._clock = clock
         self._holder = holder
         self._tail = Tail(log, clock)
+        self._pump: Pump | None = None
+        self._in_flight_ms = 0
         self._cut_at = 0.0
 
     @property
     def n_rejected(self) -> int:
         """Batches that nobody accepts, seen since the start."""
         return self._tail.chain.n_rejected
+
+    def lag_s(self) -> float:
+        """Age of the oldest source record that is read but in no accepted batch, seconds."""
+        waiting_ms = self._pump.oldest_ms() if self._pump is not None else 0
+        oldest_ms = self._in_flight_ms or waiting_ms
+        return max(self._clock.now_ms() - oldest_ms, 0) / 1000 if oldest_ms else 0.0
 
     async def run(self) -> None:
         """Follow, lead when it is this one's turn, until cancelled.
@@ -130,7 +136,11 @@ class SnapshotStream:
         await self._tail.reached(int(end[0]))
         place = self._place() if self._tail.chain.cursors else _Place(-1, await self._begin())
         pump = Pump(self._log, self._clock, place.cursors)
-        await race(self._write_batches(lease, pump, place), *pump.readers())
+        self._pump, self._in_flight_ms = pump, 0
+        try:
+            await race(self._write_batches(lease, pump, place), *pump.readers())
+        finally:
+            self._pump = None
 
     def _place(self) -> "_Place":
         return _Place(self._tail.chain.offset, self._tail.chain.cursors)
@@ -145,6 +155,7 @@ class SnapshotStream:
             await pump.ready()
             await pump.enough(max(LINGER_S, self._cut_at + BATCH_S - self._clock.monotonic_s()))
             self._cut_at = self._clock.monotonic_s()
+            self._in_flight_ms = pump.oldest_ms()
             units = pump.take()
             for unit in units:
                 for letter in unit.dead:
@@ -153,7 +164,7 @@ class SnapshotStream:
                 self.status.n_foreign += 1
                 return
             place = self._place()
-            self._count(units, pump)
+            self._count(units)
 
     def _record(self, units: Sequence[Unit], place: "_Place") -> Envelope:
         """The batch that continues `place`, even if the history has gone on by now."""
@@ -201,13 +212,11 @@ class SnapshotStream:
         await self._log.append_one(DEAD_LETTER, letter.key, envelope)
         self.status.n_parked += 1
 
-    def _count(self, units: Sequence[Unit], pump: Pump) -> None:
+    def _count(self, units: Sequence[Unit]) -> None:
+        self._in_flight_ms = 0
         self.status.trouble = ""
         self.status.n_batches += 1
         self.status.n_rows += sum(len(unit.rows) for unit in units)
-        oldest_ms = pump.oldest_ms()
-        behind_ms = self._clock.now_ms() - oldest_ms if oldest_ms else 0
-        self.status.lag_s = max(behind_ms, 0) / 1000
 
 
 class _Place(NamedTuple):

@@ -128,6 +128,22 @@ def test_a_log_that_is_away_is_tried_again():
     run_virtual(scenario())
 
 
+def test_the_lag_grows_while_nothing_is_accepted():
+    async def scenario():
+        bench = Bench()
+        stream = bench.a_stream(log=Flaky(bench.store, away_at=range(1, 1_000)))
+        async with running(stream.run()):
+            await asyncio.sleep(1)
+            assert stream.lag_s() == 0
+            await bench.write(seen_pod(at_ms=LoopClock().now_ms()))
+            await asyncio.sleep(3)
+            assert 2.5 < stream.lag_s() < 3.5
+            assert stream.status.trouble == "away"
+        assert stream.status.n_batches == 0
+
+    run_virtual(scenario())
+
+
 class OldLease:
     def age_s(self):
         return 10.5
