@@ -1,1 +1,5 @@
-"""Executes bind and evict requests against the cluster."""
+"""The only part that turns a decision into a write to Kubernetes.
+
+In: bind and evict requests, in order per pod. Out: bindings and deletions, each with the uid and
+resourceVersion it was decided on, and exactly one final result per request. Never: a choice.
+"""

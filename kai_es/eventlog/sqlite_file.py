@@ -50,6 +50,10 @@ CREATE TABLE IF NOT EXISTS lease (
 CREATE TABLE IF NOT EXISTS held (
     tp INTEGER NOT NULL, position INTEGER NOT NULL, until INTEGER NOT NULL,
     producer_id TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS mark (
+    consumer TEXT NOT NULL, topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    position INTEGER NOT NULL, note TEXT NOT NULL, PRIMARY KEY (consumer, topic, partition)
+    ) WITHOUT ROWID;
 CREATE VIEW IF NOT EXISTS entries AS
     SELECT p.topic, p.partition, e.id & 1099511627775 AS position, e.key, length(e.value) AS bytes,
            e.at FROM entry e JOIN part p ON p.tp = e.id >> 40;

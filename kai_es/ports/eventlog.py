@@ -100,6 +100,30 @@ class EventLog(ReadableLog, Protocol):
         ...
 
 
+class Mark(NamedTuple):
+    """Where a consumer goes on in a partition, with a note of its own for its next start."""
+
+    position: Position
+    note: str = ""
+
+
+class Offsets(Protocol):
+    """How far consumers have come, for those whose output tells it only after a long read.
+
+    A mark may be older than the truth, never newer: consumers store it after their output.
+
+    Raises (everywhere): UnavailableError.
+    """
+
+    async def load(self, consumer: str, topic: str) -> Mapping[int, Mark]:
+        """The stored marks by partition."""
+        ...
+
+    async def store(self, consumer: str, topic: str, marks: Mapping[int, Mark]) -> None:
+        """Replace the marks of these partitions."""
+        ...
+
+
 class Lease(Protocol):
     """A held role. `age_s` is measured on the monotonic clock."""
 

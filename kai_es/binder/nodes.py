@@ -1,0 +1,49 @@
+"""Uids of nodes by name, looked up and remembered for a moment."""
+
+import asyncio
+from typing import Final
+
+from kai_es.ports.clock import Clock
+from kai_es.ports.cluster import NODES, ClusterWrites
+from kai_es.ports.errors import GoneError
+
+FRESH_S: Final = 10.0  # a node that goes within it is found out by the pod's fate
+NODES_MAX: Final = 20_000  # remembered at most; more than the largest clusters have
+
+
+class NodeUids:
+    """Asks the API server once per node and `FRESH_S`, however many want to know."""
+
+    def __init__(self, cluster: ClusterWrites, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._asked: dict[str, tuple[float, asyncio.Future[str | None]]] = {}
+
+    async def uid(self, name: str) -> str | None:
+        """The node's uid, None = there is no such node.
+
+        Raises:
+            UnavailableError, RefusedError: the API server does not say.
+        """
+        now_s = self._clock.monotonic_s()
+        known = self._asked.get(name)
+        if known is None or now_s - known[0] > FRESH_S:
+            if len(self._asked) >= NODES_MAX:
+                self._asked.clear()
+            asking = asyncio.ensure_future(self._ask(name))
+            known = self._asked[name] = (now_s, asking)
+        try:
+            return await asyncio.shield(known[1])
+        except Exception:
+            if self._asked.get(name) is known:
+                del self._asked[name]
+            raise
+
+    async def _ask(self, name: str) -> str | None:
+        try:
+            node = await self._cluster.get(NODES, "", name)
+        except GoneError:
+            return None
+        uid = node["metadata"]["uid"]
+        assert isinstance(uid, str), "uids are texts"
+        return uid

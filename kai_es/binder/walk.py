@@ -1,0 +1,182 @@
+"""One request to its end: the steps of `plan.Course`, done."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from kai_es.binder import metrics
+from kai_es.binder.nodes import NodeUids
+from kai_es.binder.plan import (
+    Close,
+    Course,
+    End,
+    FindNode,
+    Look,
+    PodSeen,
+    Step,
+    Stop,
+    Wait,
+    Write,
+)
+from kai_es.binder.progress import Progress
+from kai_es.binder.results import LEASE_AGE_S, Results
+from kai_es.events.requests import Answer, BindRequested, Refused, Request, Result
+from kai_es.kube.labels import CLOSED_REQUEST, RECEIVED_RESOURCE_TYPE
+from kai_es.ports.backoff import Backoff
+from kai_es.ports.clock import Clock
+from kai_es.ports.cluster import PODS, ClusterWrites
+from kai_es.ports.errors import ConflictError, GoneError, RefusedError, UnavailableError
+from kai_es.ports.eventlog import Lease, Position
+
+IN_FLIGHT: Final = 64  # calls at once; the API server does not get faster with more
+FIRST_S: Final = 0.2  # back-off of an attempt
+MOST_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request as read.
+
+    record_id, ingest_ms: of its envelope.
+    recovered, attempt:   see `plan.Course`.
+    """
+
+    partition: int
+    position: Position
+    request: Request
+    record_id: str
+    ingest_ms: int
+    recovered: bool
+    attempt: int
+
+
+class Walker:
+    """Walks requests, any number at once.
+
+    Args:
+        lease: of the role; nothing is written under one that is too old.
+        binder: name of this process in results.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterWrites,
+        results: Results,
+        lease: Lease,
+        clock: Clock,
+        binder: str,
+        rng: random.Random,
+    ) -> None:
+        self._cluster = cluster
+        self._results = results
+        self._lease = lease
+        self._clock = clock
+        self._binder = binder
+        self._rng = rng
+        self._nodes = NodeUids(cluster, clock)
+        self._calls = asyncio.Semaphore(IN_FLIGHT)
+
+    async def walk(self, job: Job, progress: Progress) -> None:
+        """Walk a request to its final result, or until somebody else answers it."""
+        started_s = self._clock.monotonic_s()
+        backoff = Backoff(FIRST_S, MOST_S, self._rng)
+        course = Course(
+            job.request, binder=self._binder, attempt=job.attempt, recovered=job.recovered
+        )
+        step = course.begin(self._clock.now_ms())
+        while True:
+            match step:
+                case Wait(failed, after_s):
+                    if failed is not None:
+                        await self._publish(job, failed, progress, started_s)
+                    await self._clock.sleep(backoff.next_s(at_least_s=after_s))
+                    step = course.resumed(self._clock.now_ms())
+                case End(result):
+                    await self._publish(job, result, progress, started_s)
+                    progress.done(job.position)
+                    metrics.OPEN.dec()
+                    metrics.SECONDS.observe((self._clock.now_ms() - job.ingest_ms) / 1000)
+                    return
+                case Stop(why):
+                    request_id = job.request.request_id
+                    logger.warning("request left", extra={"request": request_id, "why": why})
+                    return
+                case _:
+                    step = await self._do(course, step)
+
+    async def _publish(
+        self, job: Job, result: Result, progress: Progress, started_s: float
+    ) -> None:
+        if not isinstance(result, Refused):
+            took_ms = round((self._clock.monotonic_s() - started_s) * 1000)
+            result = msgspec.structs.replace(result, duration_ms=took_ms)
+        position = await self._results.put(job.partition, result, cause=job.record_id)
+        progress.published(position)
+
+    async def _do(self, course: Course, step: Step) -> Step:
+        """Make the call of a step, unless the role may have passed to somebody else."""
+        async with self._calls:
+            age_s = self._lease.age_s()
+            if age_s > LEASE_AGE_S:
+                return Stop(f"lease was last renewed {age_s:.1f} s ago")
+            call = type(step).__name__
+            try:
+                following = await self._call(course, step)
+            except ConflictError as exc:
+                answer, following = "conflict", course.conflicted(_said(exc))
+            except GoneError as exc:
+                answer, following = "missing", course.missing(_said(exc))
+            except RefusedError as exc:
+                answer, following = "denied", course.denied(_said(exc))
+            except UnavailableError as exc:
+                answer = "unavailable"
+                following = course.unavailable(_said(exc), after_s=exc.retry_after_s)
+            else:
+                answer = "ok"
+            metrics.CALLS.labels(call, answer).inc()
+            return following
+
+    async def _call(self, course: Course, step: Step) -> Step:
+        request = course.request
+        match step:
+            case FindNode():
+                return course.node(await self._nodes.uid(request.node))
+            case Look():
+                raw = await self._cluster.get(PODS, request.namespace, request.pod)
+                return course.looked(PodSeen.of(raw), self._clock.now_ms())
+            case Write(rv):
+                return course.accepted(await self._write(request, rv))
+            case Close(rv):
+                changes = {"metadata": {"annotations": {CLOSED_REQUEST: request.request_id}}}
+                await self._cluster.patch(
+                    PODS, request.namespace, request.pod, changes, uid=request.pod_uid, rv=rv
+                )
+                return course.closed()
+            case _:
+                raise AssertionError(f"{step} is no call")
+
+    def _write(self, request: Request, rv: int) -> Awaitable[Answer]:
+        if isinstance(request, BindRequested):
+            return self._cluster.bind(
+                request.namespace,
+                request.pod,
+                uid=request.pod_uid,
+                rv=rv,
+                node=request.node,
+                annotations={RECEIVED_RESOURCE_TYPE: request.received},
+            )
+        return self._cluster.delete(
+            PODS, request.namespace, request.pod, uid=request.pod_uid, rv=rv
+        )
+
+
+def _said(exc: ConflictError | GoneError | RefusedError | UnavailableError) -> Answer:
+    return Answer(status=exc.status, reason=exc.reason, message=exc.message)
