@@ -4,7 +4,7 @@ RFC 3339 for instants, Go's `time.Duration` text for spans. 0 = unset, as in `ku
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final
@@ -93,3 +93,28 @@ def _duration_ms(text: str) -> int | None:
     if ms > _DURATION_MS_MAX:
         return None
     return -ms if match[1] == "-" else ms
+
+
+def rfc3339(ms: int) -> str:
+    """A moment as objects carry it: whole seconds, UTC."""
+    return _rfc3339(ms // 1000)
+
+
+@lru_cache(maxsize=_CACHED)
+def _rfc3339(seconds: int) -> str:
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def duration_text(ms: int) -> str:
+    """A duration in Go's notation (`10m0s`, `1.5s`, `250ms`)."""
+    if ms == 0:
+        return "0s"
+    sign, ms = ("-", -ms) if ms < 0 else ("", ms)
+    if ms < 1000:
+        return f"{sign}{ms}ms"
+    hours, rest = divmod(ms, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    seconds = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds}"
+    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"

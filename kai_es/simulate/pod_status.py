@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from kai_es.simulate.strategy import rfc3339
+from kai_es.kube.times import rfc3339
 
 Object = dict[str, Any]
 GPU_INDEX_ANNOTATION = "run.ai/reserve_for_gpu_index"

@@ -9,12 +9,12 @@ k8s.io/apimachinery/pkg/api/validation/objectmeta.go.
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from kai_es.kube.times import rfc3339
 from kai_es.simulate import answers, crds, pods
 from kai_es.simulate.answers import Cause
 from kai_es.simulate.kinds import DEFINITION, NAMESPACE, NODE, POD, PRIORITY_CLASS, Kind
@@ -69,16 +69,6 @@ _CONDITION_TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     NODE.resource: ("lastHeartbeatTime", "lastTransitionTime"),
 }
 """Times of conditions that are null where nobody gave them."""
-
-
-@lru_cache(maxsize=64)
-def _rfc3339(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def rfc3339(time_ms: int) -> str:
-    """A time as objects carry it: whole seconds, UTC."""
-    return _rfc3339(time_ms // 1000)
 
 
 def decode(kind: Kind, body: bytes) -> Object:

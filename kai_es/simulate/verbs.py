@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kai_es.kube.times import rfc3339
 from kai_es.simulate import answers, lists, patches, pods, strategy
 from kai_es.simulate.answers import Answer
 from kai_es.simulate.kinds import DISRUPTION_BUDGET, NAMESPACE, POD, PRIORITY_CLASS, Kind
@@ -269,7 +270,7 @@ class Verbs:
         binding = _document(body, "Binding")
         self._check_namespace(target, target.name)
         stored = self._existing(target)
-        obj = pods.bind(stored, target.name, binding, strategy.rfc3339(self.store.clock()))
+        obj = pods.bind(stored, target.name, binding, rfc3339(self.store.clock()))
         if not dry:
             stored = self.store.put(POD, target.key, obj)
         return Answer(201, msgspec.json.encode(answers.created()), stored.uid, stored.rv)
@@ -353,7 +354,7 @@ class Verbs:
         meta = obj["metadata"]
         if "deletionTimestamp" not in meta and "generation" in meta:
             meta["generation"] += 1  # of a deletion, not of one made shorter
-        meta["deletionTimestamp"] = strategy.rfc3339(self.store.clock() + grace_s * 1000)
+        meta["deletionTimestamp"] = rfc3339(self.store.clock() + grace_s * 1000)
         meta["deletionGracePeriodSeconds"] = grace_s
 
 

@@ -5,6 +5,7 @@ import pytest
 from kai_es.kube.conditions import waits_for_another_pool
 from kai_es.kube.labels import GPU_MICRO, UNLIMITED
 from kai_es.kube.objects import GpuRequest, PodGroup, SchedulingCondition
+from kai_es.kube.times import duration_text, rfc3339
 from kai_es.scheduler.fairness.vectors import Resource
 from kai_es.scheduler.reasons import amounts, evictions, fit, quota, shortage
 from kai_es.scheduler.reasons.fit import JobError, WaitingSet
@@ -56,9 +57,9 @@ def test_humanized_cuts():
 
 
 def test_durations_and_moments():
-    shown = [amounts.go_duration(ms) for ms in (0, 250, 1500, 90_000, 3_600_000, -2000)]
+    shown = [duration_text(ms) for ms in (0, 250, 1500, 90_000, 3_600_000, -2000)]
     assert shown == ["0s", "250ms", "1.5s", "1m30s", "1h0m0s", "-2s"]
-    assert amounts.rfc3339(1_782_900_600_999) == "2026-07-01T10:10:00Z"
+    assert rfc3339(1_782_900_600_999) == "2026-07-01T10:10:00Z"
 
 
 def test_task_texts():

@@ -6,6 +6,8 @@ Equal to columns built from scratch on the same rows and at the same time, whate
 
 from collections.abc import Iterable
 
+from kai_es.kube.conditions import waits_for_another_pool
+from kai_es.kube.objects import PodGroup
 from kai_es.scheduler.columns.jobs import GATED, PENDING, Job, Priorities, build_job
 from kai_es.scheduler.columns.labels import LabelColumns
 from kai_es.scheduler.columns.lens import Lens
@@ -157,13 +159,18 @@ class Columns:
             if old is not None:
                 self._leave(old)
             row = self._group(key)
-            if row is not None and self.lens.selects(row.group.labels):
+            if row is not None and self._is_ours(row.group):
                 pods = self._pods(key)
                 job = build_job(row, key, pods, self.status_of, self.granted)
                 job.resolve(self.queues, self.priorities)
                 self.jobs[key] = job
                 self._place(job, pods)
                 self._enter(job)
+
+    def _is_ours(self, group: PodGroup) -> bool:
+        """Whether the shard schedules a pod group; the pods of others only weigh on nodes."""
+        lens = self.lens
+        return lens.selects(group.labels) and not waits_for_another_pool(group, lens.pool_key)
 
     def _group(self, key: GroupKey) -> GroupRow | None:
         if not self.lens.groups_by_name:

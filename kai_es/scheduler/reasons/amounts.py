@@ -3,7 +3,6 @@
 Reference: pkg/scheduler/api/resource_info (scheduler-core §5.2), fairness §5.
 """
 
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kai_es.kube.labels import GPU_MICRO, UNLIMITED
@@ -12,7 +11,6 @@ CORE: Final = 1000
 GIGABYTE: Final = 10**9
 
 _UNLIMITED_TEXT: Final = "Unlimited"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def humanized(amount: int, unit: int) -> str:
@@ -43,23 +41,3 @@ def whole_devices(gpu_micro: int) -> str:
         return str(gpu_micro // GPU_MICRO)
     hundredths = round(gpu_micro * 100 / GPU_MICRO)
     return f"{hundredths / 100:g}"
-
-
-def rfc3339(ms: int) -> str:
-    """A moment in UTC with whole seconds."""
-    return (_EPOCH + timedelta(seconds=ms // 1000)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def go_duration(ms: int) -> str:
-    """A duration in Go's notation (`10m0s`, `1.5s`, `250ms`)."""
-    if ms == 0:
-        return "0s"
-    sign, ms = ("-", -ms) if ms < 0 else ("", ms)
-    if ms < 1000:
-        return f"{sign}{ms}ms"
-    hours, rest = divmod(ms, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    seconds = f"{rest / 1000:.3f}".rstrip("0").rstrip(".") + "s"
-    if hours:
-        return f"{sign}{hours}h{minutes}m{seconds}"
-    return f"{sign}{minutes}m{seconds}" if minutes else f"{sign}{seconds}"

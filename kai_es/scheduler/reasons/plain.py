@@ -10,8 +10,9 @@ from typing import Final
 
 from kai_es.events.decisions import Reason
 from kai_es.kube.labels import CPU, DEFAULT_POD_SET, GPU, GPU_MICRO, MEMORY
+from kai_es.kube.times import duration_text, rfc3339
 from kai_es.scheduler.reasons import codes
-from kai_es.scheduler.reasons.amounts import CORE, GIGABYTE, go_duration, humanized, rfc3339
+from kai_es.scheduler.reasons.amounts import CORE, GIGABYTE, humanized
 from kai_es.scheduler.reasons.render import int_of, text_of
 
 _FIX: Final = re.compile(r"(\S+) of (node|queue) (\S+) \+(\d+)")
@@ -112,7 +113,7 @@ def _backoff(reason: Reason) -> str:
 def _delay(reason: Reason) -> str:
     delay, until = int_of(reason.args, "delay_ms"), int_of(reason.args, "until_ms")
     return (
-        f"For {go_duration(delay)} after its creation or last eviction the workload may not "
+        f"For {duration_text(delay)} after its creation or last eviction the workload may not "
         f"displace others; that ends at {rfc3339(until)}."
     )
 

@@ -11,9 +11,10 @@ from typing import Final
 
 from kai_es.events.decisions import Arg, Reason
 from kai_es.kube.labels import CPU, GPU, GPU_MICRO, MEMORY
+from kai_es.kube.times import duration_text, rfc3339
 from kai_es.scheduler.fairness.vectors import Resource
 from kai_es.scheduler.reasons import codes, fit, quota, shortage
-from kai_es.scheduler.reasons.amounts import CORE, GIGABYTE, go_duration, humanized, rfc3339
+from kai_es.scheduler.reasons.amounts import CORE, GIGABYTE, humanized
 from kai_es.scheduler.reasons.fit import JobError, WaitingSet
 from kai_es.scheduler.reasons.shortage import Kind, Shortage
 
@@ -102,7 +103,7 @@ def _preemption_delay(reason: Reason) -> JobError:
     delay, until = int_of(reason.args, "delay_ms"), int_of(reason.args, "until_ms")
     return JobError.of(
         "PreemptionDelayNotElapsed",
-        f"Workload is within its preemption delay window ({go_duration(delay)}) and may not "
+        f"Workload is within its preemption delay window ({duration_text(delay)}) and may not "
         f"trigger evictions before {rfc3339(until)}",
     )
 
