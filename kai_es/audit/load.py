@@ -1,20 +1,24 @@
-"""Invariant 4: no node is given more than it has, batch by batch.
+"""Invariants 4 and 5: no node and no shared device is given more than it has, batch by batch.
 
 Bound pods and open binds of a node against its allocatable amounts. A node may be over after it
 shrank or after a pod that is not ours came; it is excused then until it is within bounds again.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from kai_es.audit.findings import Findings
 from kai_es.events.snapshot import Batch, Upserted
+from kai_es.kube.labels import APP_LABEL, GPU, GPU_MICRO, RESERVATION_APP
 from kai_es.kube.objects import Node, Pod
-from kai_es.snapshot.snapshot import GroupKey
+from kai_es.snapshot.snapshot import GroupKey, PodRow
 from kai_es.snapshot.status import ACTIVE_USED
 from kai_es.snapshot.world import World
 
-SHRANK = "shrank"
-FOREIGN = "a foreign pod came"
+SHRANK: Final = "shrank"
+FOREIGN: Final = "a foreign pod came"
+WHOLE: Final = 100
+"""A device in hundredths, as shares are counted."""
 
 
 class Loads:
@@ -69,14 +73,25 @@ class Loads:
     def _over(self, node: Node) -> str:
         """What is given out beyond what there is, in words; "" = nothing."""
         used: dict[str, int] = {}
+        shares: dict[str, int] = {}
         for row in self._world.snapshot.pods_of_node.get(node.name, {}).values():
             if row.state.status in ACTIVE_USED:
                 for resource, amount in row.pod.spec.requests.items():
-                    used[resource] = used.get(resource, 0) + amount
+                    if resource != GPU or not _is_reservation(row.pod):
+                        used[resource] = used.get(resource, 0) + amount
+                for group in row.state.gpu_groups:
+                    shares[group] = shares.get(group, 0) + _hundredths(row)
+        if shares:
+            used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
         over = [
             f"{resource} {amount} of {node.allocatable[resource]}"
             for resource, amount in sorted(used.items())
             if resource in node.allocatable and amount > node.allocatable[resource]
+        ]
+        over += [
+            f"shared device {group} {share} of 100 hundredths"
+            for group, share in sorted(shares.items())
+            if share > WHOLE
         ]
         return ", ".join(over)
 
@@ -89,3 +104,13 @@ class Loads:
                 if not any(r.node == row.obj.node and not r.evict for r in sent):
                     found.add(row.obj.node)
         return found
+
+
+def _is_reservation(pod: Pod) -> bool:
+    """A pod that only marks a device as shared; its sharers count, not it."""
+    return pod.labels.get(APP_LABEL) == RESERVATION_APP
+
+
+def _hundredths(row: PodRow) -> int:
+    """Share of each of its devices: as granted, else as asked."""
+    return row.state.gpu_portion or round(row.pod.spec.gpu.portion * WHOLE)

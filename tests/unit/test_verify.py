@@ -205,6 +205,26 @@ def test_a_foreign_pod_excuses_its_node():
     assert found(rows) == []
 
 
+def shared(name, *, groups=("dev",), portion=60):
+    pod = a_pod(name, gpus=0)
+    return pod, a_bind(pod, SMALL, received="Fraction", gpu_groups=groups, gpu_portion=portion)
+
+
+def test_too_much_on_a_shared_device_is_found():
+    pods, binds = zip(shared("a"), shared("b"), strict=True)
+    rows = (a_reign(), seen(SMALL), *(seen(pod) for pod in pods))
+    (violation,) = found(rows, (signed(a_cycle(1, *binds)),))
+    assert violation == ("4", "node n1: shared device dev 120 of 100 hundredths")
+    assert found(rows, (signed(a_cycle(1, binds[0])),)) == []
+
+
+def test_shared_devices_count_as_whole_ones():
+    pods, binds = zip(*(shared(name, groups=(name,)) for name in "abc"), strict=True)
+    rows = (a_reign(), seen(SMALL), *(seen(pod) for pod in pods))
+    (violation,) = found(rows, (signed(a_cycle(1, *binds)),))
+    assert violation == ("4", "node n1: gpu 3000000 of 2000000")
+
+
 def request(pod, cycle):
     record = BindRequested(
         request_id=request_id(shard="default", cycle=cycle, pod_uid=pod.uid),
