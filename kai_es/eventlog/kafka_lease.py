@@ -3,11 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_errors import LIBRARY_ERRORS, mapped
@@ -19,6 +20,32 @@ HEARTBEATS_PER_SESSION: Final = 4
 
 _POLL_MS: Final = 100
 _LEAVE_MS: Final = 2_000
+
+
+class HolderKeeps(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-python is untyped
+    """Gives the one partition to the member that has it, else to the first by member id.
+
+    kafka-python's own assignors ask the group leader's metadata for the partitions; when that has
+    not come yet they assign none, and nothing ever makes them assign anew. Here the one partition
+    is known beforehand. Nothing moves when a standby comes or goes.
+    """
+
+    name = "kai-es-holder-keeps"
+
+    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, ConsumerProtocolAssignment]:
+        """See kafka-python."""
+        owners = [member for member in members if self._owned(member)]
+        holder = min(owners or members, key=lambda member: str(member.member_id))
+        (topic,) = holder.metadata.topics
+        return {
+            member.member_id: ConsumerProtocolAssignment(
+                self.version, [(topic, [0])] if member is holder else [], b""
+            )
+            for member in members
+        }
+
+    def _owned(self, member: Any) -> bool:
+        return bool(self.parse_member_metadata(member.metadata).partitions)
 
 
 class KafkaLease:
@@ -80,8 +107,9 @@ class KafkaLease:
                 client_id=self._holder,
                 session_timeout_ms=round(self._session_s * 1000),
                 heartbeat_interval_ms=round(self._session_s * 1000 / HEARTBEATS_PER_SESSION),
-                # Keeps the role where it is when a standby comes or goes.
-                partition_assignment_strategy=(CooperativeStickyAssignor,),
+                partition_assignment_strategy=(HolderKeeps,),
+                # kafka-python looks up this often while nothing may be fetched.
+                retry_backoff_ms=_POLL_MS,
                 enable_auto_commit=False,
                 auto_offset_reset="latest",
                 metrics_enabled=False,

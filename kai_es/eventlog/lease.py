@@ -21,6 +21,7 @@ class RenewedLease:
 
     renew:   True while the role is still this lease's; UnavailableError = ask again.
     release: gives the role up; harmless when it is no longer held.
+    ended:   called once when it is no longer renewed, for whatever reason.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class RenewedLease:
         release: Callable[[], Awaitable[None]],
         *,
         lease_s: float = LEASE_S,
+        ended: Callable[[], None] | None = None,
     ) -> None:
         self.role = role
         self._renew = renew
         self._release = release
         self._lease_s = lease_s
+        self._when_ended = ended
         self._clock = asyncio.get_running_loop().time
         self._renewed = self._clock()
         self._lost = asyncio.Event()
@@ -72,5 +75,7 @@ class RenewedLease:
             self._renewed = asked
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._when_ended is not None:
+            self._when_ended()
         if not task.cancelled():
             self._lost.set()

@@ -85,8 +85,11 @@ class World:
         return log
 
     async def holder(self, role, holder):
-        """A leader in a process of its own, or what looks like one from outside."""
-        return Holder(await (await self.leadership()).acquire(role, holder))
+        """A leader in a process of its own."""
+        await (await self.open()).end("snapshot")  # makes the store
+        process = HolderProcess()
+        self.processes.append(process)
+        return await process.start(*self.where(), self.lease_s, role, holder)
 
     async def start_writer(self, producer):
         """A process that appends until it is killed: `log_writer.py`; for stores on disk."""
@@ -100,7 +103,7 @@ class World:
 
 
 class Holder:
-    """A holder in this process that can die or be paused."""
+    """What looks like a process of its own from outside, where one store is in one process."""
 
     def __init__(self, lease):
         self.lease = lease
@@ -120,12 +123,16 @@ class Holder:
 
 
 class HolderProcess:
-    """A holder in a process of its own: `kafka_holder.py`."""
+    """A holder in a process of its own: `lease_holder.py`."""
 
     async def start(self, *args):
-        self.process = await start_module("tests.conformance.ports.kafka_holder", *args)
-        assert await self.process.stdout.readline() == b"leads\n"
+        self.process = await start_module("tests.conformance.ports.lease_holder", *args)
+        await self.says("leads")
         return self
+
+    async def says(self, word):
+        line = await asyncio.wait_for(self.process.stdout.readline(), 20)
+        assert line.decode().strip() == word
 
     async def die(self):
         self.process.kill()
@@ -137,7 +144,7 @@ class HolderProcess:
         self.process.send_signal(signal.SIGCONT)
 
     async def lost(self):
-        assert await self.process.stdout.readline() == b"lost\n"
+        await self.says("lost")
 
     async def end(self):
         with contextlib.suppress(ProcessLookupError):
@@ -169,6 +176,9 @@ class MemoryWorld(World):
 
     async def leadership(self):
         return self.roles
+
+    async def holder(self, role, holder):
+        return Holder(await self.roles.acquire(role, holder))
 
 
 class SqliteWorld(World):
@@ -205,13 +215,6 @@ class KafkaWorld(World):
     async def leadership(self):
         await (await self.open()).open()  # leadership goes by the topic `snapshot`
         return KafkaLeadership(self.settings, session_s=self.lease_s)
-
-    async def holder(self, role, holder):
-        await (await self.open()).open()
-        process = HolderProcess()
-        self.processes.append(process)
-        settings = (self.settings.bootstrap, self.settings.prefix, self.lease_s)
-        return await process.start(*settings, role, holder)
 
 
 @contextlib.asynccontextmanager

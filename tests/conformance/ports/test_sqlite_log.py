@@ -219,6 +219,19 @@ async def test_old_entries_expire_by_topic(path):
     await log.close()
 
 
+async def test_a_killed_leader_is_followed_at_once(world):
+    world.lease_s = 60
+    first = await world.holder("snapshot", "one")
+    await first.die()
+    second = await asyncio.wait_for((await world.leadership()).acquire("snapshot", "two"), 5)
+    third = asyncio.create_task((await world.leadership()).acquire("snapshot", "three"))
+    await asyncio.sleep(0.6)
+    assert not third.done(), "the new leader lives"
+    await second.release()
+    await (await asyncio.wait_for(third, 5)).release()
+    assert not list(world.path.parent.glob("*lease*")), "no sign of life outlives its lease"
+
+
 async def test_commits_of_another_process_are_seen_within_20_ms(world, log):
     """A follower meets the other process's commits as they come, not at its next idle look."""
     process = await world.start_writer("a")
