@@ -189,6 +189,7 @@ KINDS: Final = (
     POD,
     NAMESPACE,
     Kind("", "v1", "Event", "events", fields=EVENT_FIELDS, short=("ev",)),
+    Kind("events.k8s.io", "v1", "Event", "events", fields=("regarding.name", "reason", "type")),
     Kind("", "v1", "ConfigMap", "configmaps", short=("cm",)),
     Kind("", "v1", "Secret", "secrets", fields=("type",)),
     Kind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",)),
