@@ -20,7 +20,11 @@ class SqliteOffsets:
                 (consumer, topic),
             ).fetchall()
         )
-        return {partition: Mark(Position(position), note) for partition, position, note in rows}
+        # texts of this file come as bytes
+        return {
+            partition: Mark(Position(position), bytes(note).decode())
+            for partition, position, note in rows
+        }
 
     async def store(self, consumer: str, topic: str, marks: Mapping[int, Mark]) -> None:
         """See the port."""
