@@ -8,6 +8,7 @@ from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.config import Config, parse_settings
 from kai_es.scheduler.flags import GROUPS_BY_NAME
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.waiting import why_waiting
 from kai_es.scheduler.hooks import SessionHooks
 from kai_es.scheduler.plugins import open_plugins
 from kai_es.snapshot.snapshot import Snapshot
@@ -84,7 +85,7 @@ def _reasons(session: Session) -> dict[str, tuple[Reason, ...]]:
     """Reasons by group uid of every job with a pod that was not placed."""
     found: dict[str, tuple[Reason, ...]] = {}
     for job in sorted(session.columns.waiting.values(), key=lambda job: job.uid):
-        reasons = session.why_waiting(job)
+        reasons = why_waiting(session, job)
         if reasons:
             found[job.uid] = reasons
     return found

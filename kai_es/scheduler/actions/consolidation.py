@@ -8,16 +8,21 @@ from typing import Final
 
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
-from kai_es.scheduler.framework.session import RELEASING, Session
+from kai_es.scheduler.flags import CONSOLIDATION_ANY_VICTIMS
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import RELEASING
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve import eviction_texts
 from kai_es.scheduler.solve.evicting import feasible_nodes, run_evicting
-from kai_es.scheduler.solve.search import Outcome, Result, Search
+from kai_es.scheduler.solve.movable import Movable
+from kai_es.scheduler.solve.search import Outcome, Result, Search, Victims
 from kai_es.scheduler.solve.simulate import Trial
-from kai_es.scheduler.solve.victims import Candidates, victim_walk
+from kai_es.scheduler.solve.victims import Candidates
 from kai_es.snapshot.shapes import mig_slices
 
 NAME: Final = "consolidation"
+CHOICES: Final = 3
+"""Sets of jobs that are tried for one pending job; each leaves out the nodes of those before."""
 
 
 def run(session: Session) -> None:
@@ -44,38 +49,53 @@ class _Consolidation:
         return None
 
     def search(self, search: Search, candidates: Candidates, work: Work) -> Outcome:
-        session, job = self._session, work.job
+        session = self._session
         if not self._is_room(work):
             return Outcome(Result.EXHAUSTED)
-        chosen = self._chosen(candidates, job)
+        bound = session.config.max_consolidation_preemptees
+        if bound < 0:
+            return self._search(search, candidates, work, self._all(candidates, work.job))
+        if CONSOLIDATION_ANY_VICTIMS in session.flags:  # compat: consolidation.go (Q-13)
+            victims = self._all(candidates, work.job)
+            victims.sort(key=lambda victim: victim.order)
+            return self._search(search, candidates, work, victims[: bound + 1])
+        tasks = session.next_tasks(work, real=False)
+        tried: list[int] = []
+        for _ in range(CHOICES):
+            movable = Movable(session, work.job, tried)
+            victims = movable.choose(tasks, bound)
+            if not victims:
+                break
+            outcome = self._search(search, candidates, work, victims)
+            if outcome.result is not Result.EXHAUSTED:
+                return outcome
+            tried += movable.nodes
+        return Outcome(Result.EXHAUSTED)
 
-        def keep(victim: Job) -> bool:
-            return victim in chosen
+    def _search(
+        self, search: Search, candidates: Candidates, work: Work, victims: list[Job]
+    ) -> Outcome:
+        session, chosen = self._session, set(victims)
 
         def valid(trial: Trial, _pending: Sequence[int]) -> bool:
             return all(session.status[task] != RELEASING for task in trial.tasks)
 
-        queues = sorted({victim.queue for victim in chosen})
+        queues = sorted({victim.queue for victim in victims})
         return search.solve(
             work,
-            lambda: victim_walk(session, candidates, queues, keep),
-            feasible_nodes(session, job),
+            Victims(candidates, queues, chosen.__contains__),
+            feasible_nodes(session, work.job),
             valid,
         )
 
-    def _chosen(self, candidates: Candidates, job: Job) -> dict[Job, None]:
-        """The jobs that may be moved: at most one more than the bound, in a fixed order."""
-        found = [
+    def _all(self, candidates: Candidates, job: Job) -> list[Job]:
+        """Every job that may be moved."""
+        return [
             work.job
             for queue in candidates.queues()
             for _, work in candidates.leaf(queue)
             if work.job is not job
         ]
-        bound = self._session.config.max_consolidation_preemptees
-        if bound >= 0:
-            found.sort(key=lambda victim: victim.order)
-            del found[bound + 1 :]
-        return dict.fromkeys(found)
 
     def _is_room(self, work: Work) -> bool:
         """Whether all ready nodes together have the GPUs and the GPU memory (§9.2)."""

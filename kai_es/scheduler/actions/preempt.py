@@ -12,9 +12,9 @@ from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve import eviction_texts
 from kai_es.scheduler.solve.evicting import feasible_nodes, run_evicting
-from kai_es.scheduler.solve.search import Outcome, Result, Search
+from kai_es.scheduler.solve.search import Outcome, Result, Search, Victims
 from kai_es.scheduler.solve.simulate import Trial
-from kai_es.scheduler.solve.victims import Candidates, victim_walk
+from kai_es.scheduler.solve.victims import Candidates
 
 NAME: Final = "preempt"
 
@@ -43,7 +43,13 @@ class _Preempt:
 
     def search(self, search: Search, candidates: Candidates, work: Work) -> Outcome:
         session, job, ext = self._session, work.job, self._session.ext
-        if ext.quota is not None and ext.quota(job, *session.asked_in_all(work)) is not None:
+        if (
+            ext.quota is not None
+            and ext.quota(job, *session.asked_in_all(session.next_tasks(work, real=False)))
+            is not None
+        ):
+            return Outcome(Result.EXHAUSTED)
+        if not candidates.has_below(job.queue, job.priority):
             return Outcome(Result.EXHAUSTED)
         filters = [filter_of(work) for filter_of in ext.preempt_victims]
 
@@ -59,7 +65,7 @@ class _Preempt:
 
         return search.solve(
             work,
-            lambda: victim_walk(session, candidates, (job.queue,), keep),
+            Victims(candidates, (job.queue,), keep),
             feasible_nodes(session, job),
             valid,
         )

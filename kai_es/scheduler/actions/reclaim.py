@@ -12,9 +12,9 @@ from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve import eviction_texts
 from kai_es.scheduler.solve.evicting import feasible_nodes, run_evicting
-from kai_es.scheduler.solve.search import Outcome, Result, Search
+from kai_es.scheduler.solve.search import Outcome, Result, Search, Victims
 from kai_es.scheduler.solve.simulate import Trial
-from kai_es.scheduler.solve.victims import Candidates, victim_walk
+from kai_es.scheduler.solve.victims import Candidates
 
 NAME: Final = "reclaim"
 _NOT_ABLE: Final = Reason(code="cannot-reclaim")
@@ -60,7 +60,7 @@ class _Reclaim:
 
         return search.solve(
             work,
-            lambda: victim_walk(session, candidates, queues, keep),
+            Victims(candidates, queues, keep),
             feasible_nodes(session, job),
             valid,
         )

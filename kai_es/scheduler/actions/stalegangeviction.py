@@ -7,17 +7,14 @@ from typing import Final
 
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.framework.ledger import Cause
-from kai_es.scheduler.framework.session import IS_ACTIVE, IS_USED, Session
+from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
+from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_USED, SUCCEEDED
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.gang import stale_leaves
 from kai_es.scheduler.solve import eviction_texts
-from kai_es.snapshot.status import TaskStatus
 
 NAME: Final = "stalegangeviction"
-
-_SUCCEEDED: Final = int(TaskStatus.SUCCEEDED)
-_ACTIVE: Final = frozenset(IS_ACTIVE)
 
 
 def run(session: Session) -> None:
@@ -31,7 +28,7 @@ def _look_at(session: Session, job: Job) -> None:
     leaves = stale_leaves(
         job.tree,
         session.tally(Work(job), IS_USED),
-        succeeded=any(leaf[_SUCCEEDED] for leaf in counts),
+        succeeded=any(leaf[SUCCEEDED] for leaf in counts),
         flags=session.flags,
     )
     marks = session.ledger.marks(job)
@@ -54,7 +51,7 @@ def _evict(session: Session, job: Job, leaves: tuple[int, ...]) -> None:
         task
         for leaf in leaves
         for task in session.ordered(job, leaf)
-        if session.status[task] in _ACTIVE and session.node_of(task) >= 0
+        if session.status[task] in IS_ACTIVE and session.node_of(task) >= 0
     ]
     statement = Statement(session)
     for task in tasks:

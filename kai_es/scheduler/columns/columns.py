@@ -56,6 +56,7 @@ class Columns:
         self._labels_version = -1
         self._demands: dict[Shape, Demand] = {}
         self._demand_width = 0
+        self._order_tokens: dict[tuple[str, ...], int] = {}
         self._now_ms = 0
         self._stuck: set[str] = set()
         self._leaving: dict[str, PodRow] = {}
@@ -217,6 +218,10 @@ class Columns:
             self.waiting[key] = job
         if job.state.stale_since_ms or _may_be_stale(job):
             self.doubtful[key] = job
+
+    def order_token(self, plugins: tuple[str, ...]) -> int:
+        """A number for a list of plugins, by which keys kept with jobs are known."""
+        return self._order_tokens.setdefault(plugins, len(self._order_tokens))
 
     # -- what a pod is and weighs
 

@@ -55,6 +55,7 @@ class Job:
 
     key:         namespace and name.
     order:       fallback of the job order: older first, then name, namespace, uid.
+    order_key:   job order as columns have the job, with the token of the order it was made for.
     queue:       row in `QueueColumns`, NO_QUEUE if missing.
     tasks:       by leaf of `tree`: rows of its pods, older first, then uid.
     strangers:   rows of pods whose sub-group label names no pod set.
@@ -68,6 +69,7 @@ class Job:
         "group",
         "key",
         "order",
+        "order_key",
         "preemptible",
         "priority",
         "queue",
@@ -84,6 +86,7 @@ class Job:
         self.group = group
         self.state = state
         self.order = (group.created_ms, group.name, group.namespace, group.uid)
+        self.order_key: tuple[int, tuple[object, ...]] | None = None
         self.queue = NO_QUEUE
         self.priority = 0
         self.preemptible = False
@@ -116,6 +119,7 @@ class Job:
 
     def resolve(self, queues: QueueColumns, priorities: Priorities) -> None:
         """Look up queue, priority and preemptibility; without a queue it has neither (§4.10)."""
+        self.order_key = None
         self.queue = queues.row.get(self.group.queue, NO_QUEUE)
         if self.queue == NO_QUEUE:
             self.priority, self.preemptible = 0, False

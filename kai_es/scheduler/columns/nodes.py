@@ -4,7 +4,7 @@ Reference: pkg/scheduler/api/node_info/node_info.go (scheduler-core §5.5).
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -139,6 +139,7 @@ class NodeColumns:
         self.devices: list[Devices] = []
         self.legacy_mig: list[tuple[str, ...]] = []
         self.version = 0
+        self._memo: dict[str, Any] = {}
         self._shape(0)
 
     def __len__(self) -> int:
@@ -187,6 +188,7 @@ class NodeColumns:
 
     def _change_facts(self, new: list[tuple[str, NodeRow | None]]) -> None:
         self.version += 1
+        self._memo = {}
         grew = self._index.add(
             name for _, row in new if row is not None for name in row.node.allocatable
         )
@@ -302,7 +304,9 @@ class NodeColumns:
     @property
     def any_mig(self) -> bool:
         """Whether some node offers MIG profiles."""
-        return any(facts.mig_gpus for facts in self.facts)
+        if "any_mig" not in self._memo:
+            self._memo["any_mig"] = any(facts.mig_gpus for facts in self.facts)
+        return bool(self._memo["any_mig"])
 
     @property
     def mig_rows(self) -> list[tuple[int, int]]:

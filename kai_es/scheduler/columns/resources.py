@@ -67,6 +67,7 @@ class Demand:
     absent:   requested names that no node offers.
     as_other, as_releasing, as_pipelined: int64 [3, R]: change of idle, free (idle + releasing) and
               used when a task of that status comes to a node.
+    changes:  by kinds before and after (`columns.sharing`): the same when a task changes.
     """
 
     __slots__ = (
@@ -74,8 +75,8 @@ class Demand:
         "as_other",
         "as_pipelined",
         "as_releasing",
+        "changes",
         "request",
-        "rows",
         "tracked",
     )
 
@@ -95,7 +96,7 @@ class Demand:
         self.as_other = np.stack((-self.tracked, -self.tracked, self.tracked))
         self.as_releasing = np.stack((-self.tracked, zero, self.tracked))
         self.as_pipelined = np.stack((zero, -self.tracked, self.tracked))
-        self.rows = np.flatnonzero(self.tracked)
-        for array in (self.request, self.tracked, self.as_other, self.as_releasing):
+        kinds = (self.as_releasing, self.as_pipelined, self.as_other, np.zeros_like(self.as_other))
+        self.changes = [[after - before for after in kinds] for before in kinds]
+        for array in (self.request, self.tracked, *kinds):
             array.flags.writeable = False
-        self.as_pipelined.flags.writeable = False

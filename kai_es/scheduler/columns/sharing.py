@@ -14,7 +14,8 @@ from kai_es.kube.labels import GPU_MICRO
 RELEASING: Final = 0
 PIPELINED: Final = 1
 OTHER: Final = 2
-"""How a task on a node counts: leaving, waiting for what leaves, or there."""
+ABSENT: Final = 3
+"""How a task counts on a node: leaving, waiting for what leaves, there, or not at all."""
 
 
 class Device(NamedTuple):

@@ -55,6 +55,7 @@ class Fit:
     idle_ok: bool [N], its request fits what is idle.
     free_ok: bool [N], it fits idle and releasing together.
     usable:  allowed and free_ok.
+    is_dynamic: nodes must be asked one by one.
     """
 
     __slots__ = (
@@ -66,7 +67,7 @@ class Fit:
         "demand",
         "free_ok",
         "idle_ok",
-        "lost",
+        "is_dynamic",
         "session",
         "shape",
         "usable",
@@ -75,6 +76,7 @@ class Fit:
     def __init__(self, session: "Session", shape: Shape) -> None:
         self.session = session
         self.shape = shape
+        self.is_dynamic = session.is_dynamic(shape)
         self.demand = session.columns.demand(shape)
         self._nodes = session.nodes
         request = self.demand.request.copy()
@@ -167,12 +169,16 @@ class Fit:
 
     def _candidates(self, node_set: NodeSet) -> Rows:
         mask = node_set.mask
-        return np.flatnonzero(self.usable if mask is None else self.usable & mask)
+        usable = self.usable if mask is None else self.usable & mask
+        rows: Rows = usable.nonzero()[0]
+        return rows
 
     def _scores(self, task: int, node_set: NodeSet) -> "NDArray[np.float64] | float":
         total: NDArray[np.float64] | float = 0.0
         for score in self.session.ext.scores:
-            total = total + score(self, node_set, task)
+            more = score(self, node_set, task)
+            if not isinstance(more, float):
+                total = more if isinstance(total, float) else total + more
         return total
 
 

@@ -1,21 +1,19 @@
 """What a cycle has decided so far: operations in commit order and marks of pod groups."""
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kai_es.events.decisions import Bind, Evict, GroupMark, Pipeline, ShareAt
 from kai_es.events.decisions import Op as Decided
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.nodes import portion_on
 from kai_es.scheduler.framework.statement import ALLOCATE, EVICT, Op
-from kai_es.snapshot.status import TaskStatus
+from kai_es.scheduler.framework.statuses import BINDING, IS_ALLOCATED, PIPELINED
+from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.tree import holds
 
 if TYPE_CHECKING:
     from kai_es.scheduler.columns.jobs import Job
     from kai_es.scheduler.framework.session import Session
-
-
-_PIPELINED: Final = int(TaskStatus.PIPELINED)
-_RELEASING: Final = int(TaskStatus.RELEASING)
 
 
 class Marks:
@@ -51,6 +49,11 @@ class Ledger:
 
     def changed_marks(self) -> tuple[GroupMark, ...]:
         """Marks that differ from those of the rows, by group uid."""
+        for job, marks in self._marks.items():
+            if marks.last_start_ms != job.state.last_start_ms and not self._session.has(
+                job, IS_ALLOCATED
+            ):
+                marks.last_start_ms = job.state.last_start_ms  # it lost its place again
         found = [
             GroupMark(
                 group_uid=job.uid,
@@ -70,20 +73,38 @@ class Ledger:
     def ops(self) -> list[Decided]:
         """In commit order, as the cycle leaves them.
 
-        A moved pod that lost its new place later waits for none. A pod that was given a place in
-        this cycle and lost it again, even for another one, was never anywhere: it is neither bound
-        nor evicted.
+        Of several places that a pod was given only the last counts. A pod that was given one in
+        this cycle and lost it again was never anywhere: nothing is to be done about it.
         """
-        return [op for op in self._ops if self._stands(op)]
+        last: dict[str, Decided] = {}
+        for op in self._ops:
+            if not isinstance(op, Evict):
+                last[op.pod_uid] = op
+        whole: dict[Job, bool] = {}
+        return [
+            op
+            for op in self._ops
+            if (isinstance(op, Evict) or last[op.pod_uid] is op) and self._stands(op, whole)
+        ]
 
-    def _stands(self, op: Decided) -> bool:
-        row = self._session.columns.rows.pods[op.pod_uid]
-        status = self._session.status[row.row]
+    def _stands(self, op: Decided, whole: "dict[Job, bool]") -> bool:
+        session = self._session
+        row = session.columns.rows.pods[op.pod_uid]
+        if isinstance(op, Evict):
+            return bool(row.state.node)
+        status = session.status[row.row]
         if isinstance(op, Pipeline):
-            return status == _PIPELINED
-        if row.state.node:
-            return True
-        return isinstance(op, Bind) and status not in (_PIPELINED, _RELEASING)
+            return status == PIPELINED
+        job = session.job(row.row)
+        if job not in whole:
+            whole[job] = self._is_whole(job)
+        return status == BINDING and whole[job]
+
+    def _is_whole(self, job: "Job") -> bool:
+        """Whether no later statement has torn apart a gang that was to be bound."""
+        work = Work(job)
+        there = self._session.tally(work, IS_ALLOCATED)
+        return holds(job.tree.root, there)
 
     def record(self, done: list[Op], action: str, cause: "Cause | None" = None) -> None:
         """Keep the operations of a committed statement."""

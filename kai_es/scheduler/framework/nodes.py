@@ -1,7 +1,5 @@
 """What is idle, free and used on each node while a session tries things out."""
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,11 +7,11 @@ from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns import sharing
 from kai_es.scheduler.columns.nodes import FREE, IDLE, USED, NodeColumns
 from kai_es.scheduler.columns.resources import GPU_ROW, Demand, Vector
-from kai_es.scheduler.columns.sharing import OTHER, RELEASING, Devices
+from kai_es.scheduler.columns.sharing import ABSENT, Devices
 from kai_es.scheduler.framework.journal import Journal
 
-ADD: Final = 1
-REMOVE: Final = -1
+EntryOnNode = tuple[int, tuple[str, ...]]
+"""How a task counts on a node (`columns.sharing`), and its GPU groups there."""
 
 Saved = tuple[NDArray[np.int64], Devices]
 
@@ -35,6 +33,7 @@ class NodeState:
         self.devices = list(columns.devices)
         self.sharing = {n for n, devices in enumerate(self.devices) if devices}
         self.changes: list[int] = []
+        self._any_lossy = bool(columns.lossy.any())
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -44,35 +43,31 @@ class NodeState:
         self.amounts[:, :, n], self.devices[n] = saved
         self.changes.append(n)
 
-    def move(self, journal: Journal, n: int, demand: Demand, *, kind: int, sign: int) -> None:
-        """A task comes (ADD) or goes (REMOVE); `kind` is how it counts (`columns.sharing`).
+    def change(self, journal: Journal, n: int, demand: Demand, before: int, after: int) -> None:
+        """A task that counted as `before` counts as `after` (`columns.sharing`).
 
-        The GPUs of shared devices are not in it, see `move_shared`.
+        The GPUs of shared devices are not in it, see `change_shared`.
         """
         column = self.amounts[:, :, n]
         journal.append((self, n, (column.copy(), self.devices[n])))
-        if kind == OTHER:
-            delta = demand.as_other
-        elif kind == RELEASING:
-            delta = demand.as_releasing
-        else:
-            delta = demand.as_pipelined
-        if self.columns.lossy[n]:
+        delta = demand.changes[before][after]
+        if self._any_lossy and self.columns.lossy[n]:
             delta = delta * (self.columns.allocatable[:, n] != 0)
-        if sign == ADD:
-            column += delta
-        else:
-            column -= delta
+        column += delta
         self.changes.append(n)
 
-    def move_shared(
-        self, n: int, groups: tuple[str, ...], memory: int, *, kind: int, sign: int
+    def change_shared(
+        self, n: int, memory: int, before: EntryOnNode | None, after: EntryOnNode | None
     ) -> None:
-        """The part of `move` that concerns shared devices; the caller has just called `move`."""
+        """The part of `change` that concerns shared devices; the caller has just called it."""
         idle, free, used = self.amounts[:, GPU_ROW, n].tolist()
         whole = sharing.Whole(self.columns.facts[n].gpu_count, idle, used, free - idle)
-        change = sharing.add if sign == ADD else sharing.remove
-        self.devices[n], whole = change(self.devices[n], whole, groups, memory, kind)
+        devices = self.devices[n]
+        if before is not None and before[0] != ABSENT:
+            devices, whole = sharing.remove(devices, whole, before[1], memory, before[0])
+        if after is not None and after[0] != ABSENT:
+            devices, whole = sharing.add(devices, whole, after[1], memory, after[0])
+        self.devices[n] = devices
         self.amounts[:, GPU_ROW, n] = (whole.idle, whole.idle + whole.releasing, whole.used)
         self.sharing.add(n)
 

@@ -6,16 +6,15 @@ node rows, jobs are `columns.jobs.Job`; row numbers never decide an order.
 Reference: pkg/scheduler/framework/session.go.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import count
-from typing import Final, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from kai_es.events.decisions import Arg, CycleInputs, QueueFairShare, Reason, Verdict
+from kai_es.events.decisions import CycleInputs, QueueFairShare, Verdict
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.columns import Columns
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import KIND, NO_ROW, accepted_gpu
-from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, plus
+from kai_es.scheduler.columns.queues import NOTHING, Fair, plus
 from kai_es.scheduler.columns.resources import Demand
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.framework.extensions import Extensions
@@ -23,7 +22,18 @@ from kai_es.scheduler.framework.failures import Failures
 from kai_es.scheduler.framework.fit import Fits
 from kai_es.scheduler.framework.journal import Journal
 from kai_es.scheduler.framework.ledger import Ledger
-from kai_es.scheduler.framework.nodes import NodeState
+from kai_es.scheduler.framework.nodes import EntryOnNode, NodeState
+from kai_es.scheduler.framework.statuses import (
+    IS_ACTIVE,
+    IS_ALLOCATED,
+    IS_PENDING,
+    IS_RELEASING,
+    IS_UNGATED,
+    IS_USED,
+    PENDING,
+    RELEASING,
+    Statuses,
+)
 from kai_es.scheduler.framework.support import missing_feature
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.hooks import SessionHooks
@@ -33,29 +43,6 @@ from kai_es.scheduler.jobs.select import tasks_to_allocate
 from kai_es.scheduler.jobs.tree import PodSet
 from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.snapshot import PodRow
-from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, ALIVE, ALLOCATED, TaskStatus
-
-PENDING: Final = int(TaskStatus.PENDING)
-GATED: Final = int(TaskStatus.GATED)
-PIPELINED: Final = int(TaskStatus.PIPELINED)
-RELEASING: Final = int(TaskStatus.RELEASING)
-
-_Ints = tuple[int, ...]
-
-
-def _ints(statuses: frozenset[TaskStatus]) -> _Ints:
-    return tuple(sorted(int(status) for status in statuses))
-
-
-IS_ALLOCATED: Final = _ints(ALLOCATED)
-IS_ACTIVE: Final = _ints(ACTIVE_ALLOCATED)
-IS_USED: Final = _ints(ACTIVE_USED)
-IS_ALIVE: Final = _ints(ALIVE)
-IS_UNGATED: Final = _ints(ALIVE - {TaskStatus.GATED})
-_ON_NODE: Final = frozenset(IS_USED)
-
-EntryOnNode = tuple[int, tuple[str, ...]]
-"""How a task counts on a node (`columns.sharing`), and its GPU groups there."""
 
 
 class Shares(Protocol):
@@ -106,17 +93,25 @@ class Session:
         self.ledger = Ledger(self)
         self.shares: Shares | None = None
         self.evicted: set[int] = set()
+        self.missing_by_shape: dict[Shape, str] = {}
         self.pod_signatures: dict[Shape, bytes] = {}
         self._counts: dict[Job, list[list[int]]] = {}
         self._stamps: dict[Job, int] = {}
-        self._stamp = count(1)
+        self._last_stamp = 0
+        self._pending: tuple[int, list[Job]] = (-1, [])
         self._entries: dict[tuple[int, int], EntryOnNode | None] = {}
         self._ordered: dict[tuple[Job, int], Sequence[int]] = {}
         self._next: dict[tuple[Job, bool], tuple[int, list[int]]] = {}
         self._amounts: dict[tuple[Job, bool], tuple[int, Fair]] = {}
+        self._order_token = columns.order_token(tuple(option.name for option in config.plugins))
         memories = [f.gpu_memory for f in columns.nodes.facts if f.gpu_memory > 100]
         self.gpu_memory_min = min(memories, default=hooks.gpu_memory_default)
         self.gpu_memory_max = max(memories, default=hooks.gpu_memory_default)
+
+    @property
+    def may_not_evict(self) -> bool:
+        """Whether the gate forbids evictions."""
+        return self.inputs.gate.verdict is not Verdict.OPEN
 
     # -- tasks
 
@@ -149,14 +144,16 @@ class Session:
             return self._entries[key]
         state = self.row(task).state
         status = self.columns.status[task]
-        if status in _ON_NODE and self.nodes.columns.row.get(state.node, NO_ROW) == n:
+        if status in IS_USED and self.nodes.columns.row.get(state.node, NO_ROW) == n:
             return KIND[status], state.gpu_groups
         return None
 
-    def set_entry(self, task: int, n: int, entry: EntryOnNode | None) -> None:
+    def set_entry(
+        self, task: int, n: int, entry: EntryOnNode | None, before: EntryOnNode | None
+    ) -> None:
         """Write how a task counts on a node; the amounts are moved by the caller."""
         key = (task, n)
-        self.journal.append((self._entries, key, self.entry(task, n)))
+        self.journal.append((self._entries, key, before))
         self._entries[key] = entry
 
     def set_status(self, task: int, status: int) -> None:
@@ -167,14 +164,27 @@ class Session:
         job = self.job(task)
         counts = self._counts.get(job)
         if counts is None:
-            counts = self._counts[job] = [list(leaf) for leaf in job.counts]
+            counts = self._counts[job] = [leaf.copy() for leaf in job.counts]
         leaf = counts[self.columns.leaf_of[task]]
         journal.append((leaf, before, leaf[before]))
         leaf[before] -= 1
         journal.append((leaf, status, leaf[status]))
         leaf[status] += 1
-        journal.append((self._stamps, job, self._stamps.get(job, 0)))
-        self._stamps[job] = next(self._stamp)
+        stamps = self._stamps
+        journal.append((stamps, job, stamps.get(job, 0)))
+        self._last_stamp += 1
+        stamps[job] = self._last_stamp
+
+    def settle_status(self, task: int, status: int) -> None:
+        """Write a task's status for good: nothing is recorded, no statement can take it back."""
+        before = self.status[task]
+        self.status[task] = status
+        job = self.job(task)
+        leaf = self._counts[job][self.columns.leaf_of[task]]
+        leaf[before] -= 1
+        leaf[status] += 1
+        self._last_stamp += 1
+        self._stamps[job] = self._last_stamp
 
     def fair(self, task: int, n: int) -> Fair:
         """What a task weighs in its queue when it is on this node."""
@@ -192,6 +202,10 @@ class Session:
         cpu, memory, gpu = shape.fair
         return cpu, memory, gpu + shape.memory_mib * GPU_MICRO // self.gpu_memory_min
 
+    def is_dynamic(self, shape: Shape) -> bool:
+        """Whether nodes must be asked one by one for tasks of a shape."""
+        return shape.shared or any(test(shape) for test in self.ext.dynamic)
+
     # -- jobs
 
     def job(self, task: int) -> Job:
@@ -200,24 +214,32 @@ class Session:
         assert job is not None, f"task {task} has no job"
         return job
 
-    def counts(self, job: Job) -> Sequence[Sequence[int]]:
-        """Tasks of a job by leaf and status."""
-        return self._counts.get(job, job.counts)
-
     def stamp(self, job: Job) -> int:
         """A number that differs whenever the state of the job's tasks differs."""
         return self._stamps.get(job, 0)
 
-    def touched(self) -> list[Job]:
-        """Jobs with a task whose status was written in this session."""
-        return list(self._counts)
+    def counts(self, job: Job) -> Sequence[Sequence[int]]:
+        """Tasks of a job by leaf and status."""
+        return self._counts.get(job, job.counts)
 
-    def tally(self, work: Work, statuses: _Ints) -> list[int]:
+    def touched(self) -> Iterable[Job]:
+        """Jobs with a task whose status was written in this session."""
+        return self._counts.keys()
+
+    def tally(self, work: Work, statuses: Statuses) -> list[int]:
         """Tasks of a work in some statuses, by leaf."""
         if work.tasks is None:
-            return [sum(leaf[s] for s in statuses) for leaf in self.counts(work.job)]
+            job = work.job
+            return [statuses.count(leaf) for leaf in self._counts.get(job, job.counts)]
         status = self.status
         return [sum(1 for task in leaf if status[task] in statuses) for leaf in work.tasks]
+
+    def has(self, job: Job, statuses: Statuses) -> bool:
+        """Whether a job has a task in one of these statuses."""
+        counts = self._counts.get(job, job.counts)
+        if len(counts) == 1:
+            return statuses.count(counts[0]) > 0
+        return any(statuses.count(leaf) for leaf in counts)
 
     def ordered(self, job: Job, leaf: int) -> Sequence[int]:
         """Tasks of a pod set in task order."""
@@ -237,8 +259,21 @@ class Session:
         """Tasks of a work's pod set in task order."""
         return self.ordered(work.job, leaf) if work.tasks is None else work.tasks[leaf]
 
+    def job_key(self, work: Work) -> tuple[object, ...]:
+        """Place of a job in its queue; lower is served first."""
+        job = work.job
+        if work.tasks is not None or job in self._stamps:
+            return (*[key(work) for key in self.ext.job_keys], job.order)
+        known, token = job.order_key, self._order_token
+        if known is None or known[0] != token:
+            key = (*[key(work) for key in self.ext.job_keys], job.order)
+            known = job.order_key = (token, key)
+        return known[1]
+
+    # -- what comes next of a job
+
     def next_tasks(self, work: Work, *, real: bool) -> list[int]:
-        """The tasks of the next attempt to place a work (§5.13).
+        """The tasks of the next attempt to place a work (§5.13). Do not change the list.
 
         Args:
             work: what to place.
@@ -246,51 +281,52 @@ class Session:
         """
         if work.tasks is not None:
             return self._next_tasks(work, real=real)
-        key, stamp = (work.job, real), self._stamps.get(work.job, 0)
+        job = work.job
+        key, stamp = (job, real), self._stamps.get(job, 0)
         found = self._next.get(key)
         if found is None or found[0] != stamp:
             found = self._next[key] = (stamp, self._next_tasks(work, real=real))
+            if not self.has(job, IS_RELEASING):  # then nothing tells a simulation from reality
+                self._next[job, not real] = found
         return found[1]
 
     def _next_tasks(self, work: Work, *, real: bool) -> list[int]:
         tree = work.tree
-        take = self._taker(work, real=real)
         active = self.tally(work, IS_ACTIVE)
         if len(tree.leaves) == 1 and len(tree.root.members) == 1 and tree.root.needed == 1:
-            return take(0, max(tree.leaves[0].min_available - active[0], 1))
+            missing = tree.leaves[0].min_available - active[0]
+            return self._take(work, 0, max(missing, 1), real=real)
+        many = len(self.status)
         return tasks_to_allocate(
             tree,
             active,
-            self._available(work, active, real=real),
-            take,
+            [
+                have + len(self._take(work, leaf, many, real=real))
+                for leaf, have in enumerate(active)
+            ],
+            lambda leaf, n: self._take(work, leaf, n, real=real),
             order=self.ext.member_key or member_by_name,
             flags=self.flags,
         )
 
-    def _available(self, work: Work, active: list[int], *, real: bool) -> list[int]:
-        take, many = self._taker(work, real=real), len(self.status)
-        return [have + len(take(leaf, many)) for leaf, have in enumerate(active)]
-
-    def _taker(self, work: Work, *, real: bool) -> Callable[[int, int], list[int]]:
+    def _take(self, work: Work, leaf: int, n: int, *, real: bool) -> list[int]:
+        """The first n tasks of a pod set that may be placed."""
         status, virtual = self.status, self.virtual
-
-        def take(leaf: int, n: int) -> list[int]:
-            found: list[int] = []
-            for task in self.work_tasks(work, leaf):
-                now = status[task]
-                if now == PENDING or (not real and now == RELEASING and virtual[task]):
-                    found.append(task)
-                    if len(found) == n:
-                        break
-            return found
-
-        return take
+        found: list[int] = []
+        for task in self.work_tasks(work, leaf):
+            now = status[task]
+            if now == PENDING or (not real and now == RELEASING and virtual[task]):
+                found.append(task)
+                if len(found) == n:
+                    break
+        return found
 
     def next_amount(self, work: Work, *, real: bool = False) -> Fair:
         """What the next tasks of a work weigh in its queue."""
         if work.tasks is not None:
             return self._amount(self.next_tasks(work, real=real))
-        key, stamp = (work.job, real), self._stamps.get(work.job, 0)
+        job = work.job
+        key, stamp = (job, real), self._stamps.get(job, 0)
         found = self._amounts.get(key)
         if found is None or found[0] != stamp:
             amount = self._amount(self.next_tasks(work, real=real))
@@ -298,10 +334,24 @@ class Session:
         return found[1]
 
     def _amount(self, tasks: Sequence[int]) -> Fair:
+        if len(tasks) == 1:
+            return self.asked(tasks[0])
         total = NOTHING
         for task in tasks:
             total = plus(total, self.asked(task))
         return total
+
+    def asked_in_all(self, tasks: Sequence[int]) -> tuple[Fair, int]:
+        """What tasks ask for before they are placed, and their GPU memory in MiB."""
+        if len(tasks) == 1:
+            shape = self.row(tasks[0]).shape
+            return shape.fair, shape.memory_mib
+        amount, memory = NOTHING, 0
+        for task in tasks:
+            shape = self.row(task).shape
+            amount = plus(amount, shape.fair)
+            memory += shape.memory_mib
+        return amount, memory
 
     def allocated(self, work: Work) -> Fair:
         """What the allocated tasks of a work weigh in its queue."""
@@ -312,44 +362,18 @@ class Session:
                     total = plus(total, self.fair(task, n))
         return total
 
+    # -- which jobs
+
     def used_in(self, work: Work, leaf: PodSet) -> int:
         """Active-used tasks of a pod set."""
         return self.tally(work, IS_USED)[leaf.leaf]
 
     def is_ready(self, job: Job) -> bool:
         """Whether enough ungated pods exist to start the job (§5.12)."""
+        counts = self._counts.get(job, job.counts)
+        if len(counts) == 1:
+            return IS_UNGATED.count(counts[0]) >= job.tree.leaves[0].min_available
         return ready_for_scheduling(job.tree, self.tally(Work(job), IS_UNGATED))
-
-    def job_key(self, work: Work) -> tuple[object, ...]:
-        """Place of a job in its queue; lower is served first."""
-        return (*(key(work) for key in self.ext.job_keys), work.job.order)
-
-    def pending_jobs(self) -> list[Job]:
-        """Jobs with a pending task, in a fixed order."""
-        found = {**self.columns.pending, **{job.key: job for job in self._counts}}
-        return sorted(
-            (job for job in found.values() if any(self.tally(Work(job), (PENDING,)))),
-            key=lambda job: job.order,
-        )
-
-    def doubtful_jobs(self) -> list[Job]:
-        """Jobs that are marked stale or may have become so, in a fixed order."""
-        found = {**self.columns.doubtful, **{job.key: job for job in self._counts}}
-        return sorted(found.values(), key=lambda job: job.order)
-
-    @property
-    def may_not_evict(self) -> bool:
-        """Whether the gate forbids evictions."""
-        return self.inputs.gate.verdict is not Verdict.OPEN
-
-    def asked_in_all(self, work: Work) -> tuple[Fair, int]:
-        """What the next tasks ask for before they are placed, and their GPU memory in MiB."""
-        amount, memory = NOTHING, 0
-        for task in self.next_tasks(work, real=False):
-            shape = self.row(task).shape
-            amount = plus(amount, shape.fair)
-            memory += shape.memory_mib
-        return amount, memory
 
     def is_free(self, job: Job) -> bool:
         """Whether nothing keeps the job from being scheduled now (architecture §2, §3)."""
@@ -358,49 +382,20 @@ class Session:
             return False
         return not any(not_before > self.now_ms for _, not_before, _ in state.backoff)
 
-    def why_waiting(self, job: Job) -> tuple[Reason, ...]:
-        """Reasons of a job with a pending or gated task, dominant first; () = all was placed."""
-        pending, gated = (sum(self.tally(Work(job), (s,))) for s in (PENDING, GATED))
-        if not pending and not gated:
-            return ()
-        reasons: list[Reason] = []
-        if job.state.held is not None:
-            reasons.append(job.state.held)
-        for code, not_before, attempts in job.state.backoff:
-            if not_before > self.now_ms:
-                args: dict[str, Arg] = {"code": code, "until": not_before, "attempts": attempts}
-                reasons.append(Reason(code="bind-backoff", args=args))
-        feature = missing_feature(self, job)
-        if feature:
-            reasons.append(Reason(code="not-yet-supported", args={"feature": feature}))
-        if job.queue == NO_QUEUE:
-            reasons.append(Reason(code="no-queue", args={"queue": job.group.queue}))
-        elif not self.columns.queues.is_leaf(job.queue):
-            reasons.append(Reason(code="queue-not-leaf", args={"queue": job.group.queue}))
-        if not self.is_ready(job):
-            reasons.append(self._not_ready(job))
-        reasons.extend(self.failures.jobs.get(job, ()))
-        return tuple(reasons) or (Reason(code="not-tried"),)
+    def pending_jobs(self) -> list[Job]:
+        """Jobs with a pending task, in a fixed order. Do not change the list."""
+        if self._pending[0] != self._last_stamp:
+            found = dict.fromkeys(self.columns.pending.values())
+            found.update(dict.fromkeys(self._counts))
+            jobs = [job for job in found if self.has(job, IS_PENDING)]
+            jobs.sort(key=lambda job: job.order)
+            self._pending = (self._last_stamp, jobs)
+        return self._pending[1]
 
-    def _not_ready(self, job: Job) -> Reason:
-        alive, ungated = (self.tally(Work(job), s) for s in (IS_ALIVE, IS_UNGATED))
-        parts = tuple(
-            Reason(
-                code="too-few-pods",
-                args={
-                    "sub_group": leaf.name,
-                    "needed": leaf.min_available,
-                    "exist": alive[leaf.leaf],
-                    "gated": alive[leaf.leaf] - ungated[leaf.leaf],
-                },
-            )
-            for leaf in job.tree.leaves
-            if ungated[leaf.leaf] < leaf.min_available
-        )
-        return Reason(code="not-ready", parts=parts)
-
-    # -- shapes whose fit hangs on more than the amounts of a node
-
-    def is_dynamic(self, shape: Shape) -> bool:
-        """Whether nodes must be asked one by one for tasks of a shape."""
-        return shape.shared or any(test(shape) for test in self.ext.dynamic)
+    def doubtful_jobs(self) -> list[Job]:
+        """Jobs that are marked stale or may have become so, in a fixed order."""
+        found = dict.fromkeys(self.columns.doubtful.values())
+        for job, counts in self._counts.items():
+            if len(counts) > 1 or 0 < IS_USED.count(counts[0]) < job.tree.leaves[0].min_available:
+                found[job] = None
+        return sorted(found, key=lambda job: job.order)

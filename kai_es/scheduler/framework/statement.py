@@ -10,13 +10,23 @@ Reference: pkg/scheduler/framework/statement.go, operations.go (scheduler-core Â
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kai_es.scheduler.columns import sharing
 from kai_es.scheduler.columns.nodes import KIND, NO_ROW, task_memory
-from kai_es.scheduler.columns.sharing import OTHER, RELEASING
-from kai_es.scheduler.columns.sharing import PIPELINED as WAITING
-from kai_es.scheduler.flags import SECOND_EVICTION_FAILS
+from kai_es.scheduler.columns.sharing import ABSENT, OTHER
+from kai_es.scheduler.flags import (
+    DISPLACED_COUNTS,
+    RETURN_RESTORES_MOVE,
+    SECOND_EVICTION_FAILS,
+)
 from kai_es.scheduler.framework.journal import restore
-from kai_es.scheduler.framework.nodes import ADD, REMOVE
-from kai_es.snapshot.status import ACTIVE_ALLOCATED, TaskStatus
+from kai_es.scheduler.framework.nodes import EntryOnNode
+from kai_es.scheduler.framework.statuses import (
+    ALLOCATED,
+    BINDING,
+    PENDING,
+    PIPELINED,
+    RELEASING,
+)
 
 if TYPE_CHECKING:
     from kai_es.scheduler.columns.jobs import Job
@@ -26,12 +36,6 @@ EVICT: Final = "evict"
 PIPELINE: Final = "pipeline"
 ALLOCATE: Final = "allocate"
 UNDO: Final = "undo"
-
-_PENDING: Final = int(TaskStatus.PENDING)
-_ALLOCATED: Final = int(TaskStatus.ALLOCATED)
-_PIPELINED: Final = int(TaskStatus.PIPELINED)
-_RELEASING: Final = int(TaskStatus.RELEASING)
-_ACTIVE: Final = frozenset(int(status) for status in ACTIVE_ALLOCATED)
 
 
 class StatementError(AssertionError):
@@ -109,8 +113,8 @@ class Statement:
         if session.entry(task, n) is not None:
             raise StatementError(f"task {session.row(task).pod.uid} is already on its node")
         before = self._before(task)
-        self._write(task, _ALLOCATED, n, groups, virtual=1)
-        self._put(task, n, OTHER, groups)
+        self._write(task, ALLOCATED, n, groups, virtual=1)
+        self._change(task, n, None, (OTHER, groups))
         self._event(task, n, session.ext.allocated)
         self.ops.append(Op(ALLOCATE, task, n, before=before, groups=groups))
 
@@ -128,15 +132,22 @@ class Statement:
         if entry is not None:
             moved = bool(groups) and session.row(task).shape.shared and entry[1] != groups
             if not update and not moved:
-                self.unevict(task)
-                return
+                if self._left(task, n) or RETURN_RESTORES_MOVE in session.flags:
+                    self.unevict(task)
+                    return
+                moved = True  # an earlier statement moved it away from here; it starts here anew
         before = self._before(task)
-        self._write(task, _PIPELINED, n, groups, virtual=1)
-        if entry is not None and not moved:
-            self._take(task, n, entry)
-        self._put(task, n, WAITING, groups)
+        self._write(task, PIPELINED, n, groups, virtual=1)
+        self._change(task, n, entry, (sharing.PIPELINED, groups), stays=moved)
         self._event(task, n, session.ext.allocated)
         self.ops.append(Op(PIPELINE, task, n, before=before, groups=groups, update=update))
+
+    def _left(self, task: int, n: int) -> bool:
+        """Whether this statement evicted a task from a node."""
+        return any(
+            self.ops[index].valid and self.ops[index].node == n
+            for index in self._evictions.get(task, ())
+        )
 
     def evict(self, task: int) -> None:
         """Take a task off its place.
@@ -150,12 +161,14 @@ class Statement:
             raise StatementError(f"task {session.row(task).pod.uid} is on no node of the shard")
         before = self._before(task)
         groups = session.groups_of(task)
-        session.set_status(task, _RELEASING)
+        session.set_status(task, RELEASING)
         self._set_virtual(task, 1)
-        entry = session.entry(task, n)
-        if entry is not None:
-            self._take(task, n, entry)
-        self._put(task, n, RELEASING, groups)
+        kind = sharing.RELEASING
+        if DISPLACED_COUNTS not in session.flags and (
+            before.status == PIPELINED or not session.row(task).state.node
+        ):
+            kind = ABSENT  # it is not there yet: nothing has to leave
+        self._change(task, n, session.entry(task, n), (kind, groups))
         self._event(task, n, session.ext.deallocated)
         self._evictions.setdefault(task, []).append(len(self.ops))
         self.ops.append(Op(EVICT, task, n, before=before, groups=groups))
@@ -235,7 +248,7 @@ class Statement:
         done = [op for op in self.ops if op.kind != UNDO and op.valid]
         for op in done:
             if op.kind == ALLOCATE:
-                session.set_status(op.task, int(TaskStatus.BINDING))
+                session.settle_status(op.task, BINDING)
             elif op.kind == EVICT:
                 if op.task in session.evicted and SECOND_EVICTION_FAILS in session.flags:
                     # compat: statement.go restores the shares only (Q-10)
@@ -284,24 +297,32 @@ class Statement:
         session.journal.append((session.virtual, task, session.virtual[task]))
         session.virtual[task] = virtual
 
-    def _put(self, task: int, n: int, kind: int, groups: tuple[str, ...]) -> None:
-        session = self.session
-        session.set_entry(task, n, (kind, groups))
-        self._move(task, n, kind, groups, ADD)
-
-    def _take(self, task: int, n: int, entry: tuple[int, tuple[str, ...]]) -> None:
-        kind, groups = entry
-        self.session.set_entry(task, n, None)
-        self._move(task, n, kind, groups, REMOVE)
-
-    def _move(self, task: int, n: int, kind: int, groups: tuple[str, ...], sign: int) -> None:
+    def _change(
+        self,
+        task: int,
+        n: int,
+        before: EntryOnNode | None,
+        after: EntryOnNode | None,
+        *,
+        stays: bool = False,
+    ) -> None:
+        """A task counts otherwise on a node; `stays`: what it held goes on to count as well."""
         session = self.session
         shape = session.row(task).shape
+        session.set_entry(task, n, after, before)
+        if stays:
+            before = None
         nodes = session.nodes
-        nodes.move(session.journal, n, session.columns.demand(shape), kind=kind, sign=sign)
-        if shape.shared and groups:
+        nodes.change(
+            session.journal,
+            n,
+            session.columns.demand(shape),
+            ABSENT if before is None else before[0],
+            ABSENT if after is None else after[0],
+        )
+        if shape.shared:
             memory = task_memory(shape, nodes.columns.facts[n].gpu_memory)
-            nodes.move_shared(n, groups, memory, kind=kind, sign=sign)
+            nodes.change_shared(n, memory, before, after)
 
     @staticmethod
     def _event(task: int, n: int, handlers: list) -> None:  # type: ignore[type-arg]
@@ -312,10 +333,11 @@ class Statement:
         session, task, before = self.session, op.task, op.before
         entry = session.entry(task, op.node)
         assert entry is not None, "a placed task is on its node"
-        status = _PENDING if op.kind == ALLOCATE else before.status
-        self._take(task, op.node, entry)
-        if before.status == _RELEASING and op.kind == PIPELINE and self._was_here(op):
-            self._put(task, op.node, RELEASING, before.groups or session.row(task).state.gpu_groups)
+        status = PENDING if op.kind == ALLOCATE else before.status
+        left = None
+        if before.status == RELEASING and op.kind == PIPELINE and self._was_here(op):
+            left = (sharing.RELEASING, before.groups or session.row(task).state.gpu_groups)
+        self._change(task, op.node, entry, left)
         self._write(task, status, before.node, before.groups, virtual=before.virtual)
         self._event(task, op.node, session.ext.deallocated)
 
@@ -329,9 +351,7 @@ class Statement:
     def _undo_evict(self, op: Op) -> None:
         session, task, before = self.session, op.task, op.before
         entry = session.entry(task, op.node)
-        if entry is not None:
-            self._take(task, op.node, entry)
-        self._put(task, op.node, KIND[before.status], op.groups)
+        self._change(task, op.node, entry, (KIND[before.status], op.groups))
         self._write(task, before.status, before.node, before.groups, virtual=before.virtual)
         self._event(task, op.node, session.ext.allocated)
 

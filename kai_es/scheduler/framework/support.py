@@ -15,15 +15,28 @@ UNSUPPORTED: Final = ("dra", "pod-affinity", "topology")
 
 def missing_feature(session: "Session", job: "Job") -> str:
     """The first feature that a job needs and does not get, "" = none."""
-    withheld = {*UNSUPPORTED, *session.config.withheld}
-    if "topology" in withheld and _has_constraint(job.tree.root):
+    group = job.group
+    if (group.topology is not None or group.sub_groups) and _has_constraint(job.tree.root):
         return "topology"
+    known = session.missing_by_shape
+    last = None
     for leaf in job.tasks:
         for task in leaf:
-            for feature in _features(session.row(task).shape):
-                if feature in withheld:
-                    return feature
+            shape = session.row(task).shape
+            if shape is last:
+                continue
+            last = shape
+            missing = known.get(shape)
+            if missing is None:
+                missing = known[shape] = _missing(session, shape)
+            if missing:
+                return missing
     return ""
+
+
+def _missing(session: "Session", shape: "Shape") -> str:
+    withheld = {*UNSUPPORTED, *session.config.withheld}
+    return next((feature for feature in _features(shape) if feature in withheld), "")
 
 
 def _features(shape: "Shape") -> tuple[str, ...]:

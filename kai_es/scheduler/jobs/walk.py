@@ -154,7 +154,11 @@ class QueueWalk(Generic[J]):
     def _drop_or_flag(self, node: "_Node[J]") -> None:
         while node.is_empty():  # the node came up as the top of its heap, so it leaves as such
             del self._nodes[node.queue]
-            _pop_top(self._roots if node.parent is None else node.parent.children, self._before)
+            heap = self._roots if node.parent is None else node.parent.children
+            last = heap.pop()
+            if heap:
+                heap[0] = last
+                _sink(heap, len(heap), victims=self._rules.victims)
             if node.parent is None:
                 return
             node = node.parent
@@ -168,7 +172,8 @@ class QueueWalk(Generic[J]):
     def _top(self, heap: list["_Node[J]"]) -> "_Node[J]":
         while heap[0].moved:
             heap[0].moved = False
-            _sift_down(heap, len(heap), self._before)
+            if len(heap) > 1:
+                _sink(heap, len(heap), victims=self._rules.victims)
         return heap[0]
 
     def _enter(self, heap: list["_Node[J]"], node: "_Node[J]") -> None:
@@ -327,6 +332,22 @@ def _sift_up(heap: list[E], before: Callable[[E, E], bool]) -> None:
         above = (at - 1) // 2
         heap[at], heap[above] = heap[above], heap[at]
         at = above
+
+
+def _sink(heap: list[_Node[J]], size: int, *, victims: bool) -> None:
+    """Equal to `_sift_down` with the order of nodes; each key is asked for once."""
+    at, node = 0, heap[0]
+    key = node.key()
+    while (below := 2 * at + 1) < size:
+        child_key = heap[below].key()
+        if below + 1 < size:
+            other_key = heap[below + 1].key()
+            if child_key < other_key if victims else other_key < child_key:
+                below, child_key = below + 1, other_key
+        if not (key < child_key if victims else child_key < key):
+            break
+        heap[at], at = heap[below], below
+    heap[at] = node
 
 
 def _sift_down(heap: list[E], size: int, before: Callable[[E, E], bool]) -> None:

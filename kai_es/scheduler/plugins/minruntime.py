@@ -15,7 +15,8 @@ from kai_es.scheduler.fairness.minruntime import (
     keeps_minimum,
     may_be_victim,
 )
-from kai_es.scheduler.framework.session import IS_USED, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_USED
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.gang import elastic
 from kai_es.scheduler.solve.simulate import Trial

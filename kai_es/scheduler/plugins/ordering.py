@@ -6,7 +6,8 @@ Reference: pkg/scheduler/plugins/{priority,elastic,kubeflow,ray,taskorder,subgro
 
 from collections.abc import Mapping
 
-from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.gang import elasticity
 from kai_es.scheduler.jobs.order import kubeflow_key, member_by_need, ray_key, task_priority_key

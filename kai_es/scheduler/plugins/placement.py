@@ -7,6 +7,7 @@ Reference: pkg/scheduler/plugins/{nodeplacement,nodeavailability,resourcetype,gp
 nominatednode,gpupack,gpuspread,scores} (plugins §2, §4, §5.5).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -127,22 +128,73 @@ class Packing:
         self._row = row
         self._offers = session.nodes.columns.allocatable[row] > 0
         self._all_offer = bool(self._offers.all())
+        self._whole: _WholePacking | None = None
 
     def __call__(self, nodes: NodeSet) -> _Scores | float:
-        """Scores over all nodes; those outside the set are of no account."""
-        free = self._session.nodes.free[self._row]
+        """Scores over all nodes; those outside the set are of no account. Do not change them."""
         if nodes.mask is None and self._all_offer:
-            compared, here = free, None
-        else:
-            here = self._offers if nodes.mask is None else self._offers & nodes.mask
-            compared = free[here]
+            if self._whole is None:
+                self._whole = _WholePacking(self._session, self._row)
+            return self._whole.scores()
+        free = self._session.nodes.free[self._row]
+        here = self._offers if nodes.mask is None else self._offers & nodes.mask
+        compared = free[here]
         if len(compared) == 0:
             return 0.0
-        least, most = int(compared.min()), max(int(compared.max()), 0)
-        if most == 0:
-            return 0.0
-        if least == most:
-            scores = np.full(len(free), HIGH_DENSITY)
+        scores = _packed(free, int(compared.min()), max(int(compared.max()), 0))
+        return scores if isinstance(scores, float) else np.where(self._offers, scores, 0.0)
+
+
+def _packed(free: _Amounts, least: int, most: int) -> _Scores | float:
+    if most == 0:
+        return 0.0
+    if least == most:
+        return np.full(len(free), HIGH_DENSITY)
+    return HIGH_DENSITY * (1.0 - (free - least) / (most - least))
+
+
+class _WholePacking:
+    """The scores over all nodes, kept up: as long as the extremes stay, a node has its own."""
+
+    def __init__(self, session: Session, row: int) -> None:
+        self._state = session.nodes
+        self._row = row
+        self._values: list[int] = self._state.free[row].tolist()
+        self._counts = Counter(self._values)
+        self._seen = len(self._state.changes)
+        self._extremes = self._find_extremes()
+        self._scores = _packed(self._state.free[row], *self._extremes)
+
+    def _find_extremes(self) -> tuple[int, int]:
+        return min(self._counts, default=0), max(max(self._counts, default=0), 0)
+
+    def scores(self) -> _Scores | float:
+        changes = self._state.changes
+        if len(changes) == self._seen:
+            return self._scores
+        rows = set(changes[self._seen :])
+        self._seen = len(changes)
+        free, values, counts = self._state.free[self._row], self._values, self._counts
+        for n in rows:
+            before, now = values[n], int(free[n])
+            if before == now:
+                continue
+            values[n] = now
+            counts[now] += 1
+            if counts[before] == 1:
+                del counts[before]
+            else:
+                counts[before] -= 1
+        extremes = self._find_extremes()
+        if extremes != self._extremes or isinstance(self._scores, float):
+            self._extremes = extremes
+            self._scores = _packed(free, *extremes)
         else:
-            scores = HIGH_DENSITY * (1.0 - (free - least) / (most - least))
-        return scores if here is None else np.where(self._offers, scores, 0.0)
+            least, most = extremes
+            for n in rows:
+                self._scores[n] = (
+                    HIGH_DENSITY
+                    if least == most
+                    else HIGH_DENSITY * (1.0 - (values[n] - least) / (most - least))
+                )
+        return self._scores

@@ -36,11 +36,9 @@ def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
     ext.node_masks.append(plugin.mask)
     ext.node_why.append(plugin.why)
     ext.pre_task.append(plugin.largest_node)
-    ext.pre_task.append(plugin.config_maps)
     ext.node_checks.append(plugin.capacity)
     ext.node_checks.append(plugin.pod_slots)
     ext.hopeless.append(plugin.largest_node)
-    ext.hopeless.append(plugin.config_maps)
 
 
 class Predicates:
@@ -51,6 +49,7 @@ class Predicates:
         self._columns = session.nodes.columns
         self._labels = session.columns.labels()
         self._largest: NDArray[np.int64] | None = None
+        self._small: set[Shape] = set()
 
     # -- nodes
 
@@ -150,10 +149,13 @@ class Predicates:
     def largest_node(self, task: int) -> Reason | None:
         """Whether some single node is large enough (`MaxNodePoolResources`)."""
         shape = self._session.row(task).shape
+        if shape in self._small:
+            return None
         demand = self._session.columns.demand(shape)
         if self._largest is None:
             self._largest = self._columns.allocatable.max(axis=1, initial=0)
         if not demand.absent and (demand.request <= self._largest).all():
+            self._small.add(shape)
             return None
         for row in (GPU_ROW, CPU_ROW, MEMORY_ROW, PODS_ROW):
             if demand.request[row] > self._largest[row]:
@@ -185,11 +187,6 @@ class Predicates:
                 "pool": self._session.columns.lens.pool,
             },
         )
-
-    def config_maps(self, task: int) -> Reason | None:
-        """Whether the config maps exist that the pod cannot start without."""
-        del task
-        return None
 
 
 def untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

@@ -37,7 +37,8 @@ from kai_es.scheduler.fairness.reclaim import (
 from kai_es.scheduler.fairness.settings import ProportionSettings
 from kai_es.scheduler.fairness.shares import allocatable_share, quota_of
 from kai_es.scheduler.flags import CONSOLIDATING_RECLAIM_FREE
-from kai_es.scheduler.framework.session import PIPELINED, RELEASING, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import PIPELINED, RELEASING
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve.simulate import Trial
 
@@ -61,6 +62,10 @@ def open_proportion(session: Session, arguments: Mapping[str, str]) -> None:
     ext.solution_start.append(plugin.on_solution_start)
     ext.allocated.append(plugin.on_allocated)
     ext.deallocated.append(plugin.on_deallocated)
+
+
+_KnownKey = tuple[Fair, Work | None, int, Fair, QueueKey]
+"""Allocated, next job with its stamp, freed amount, and the key that follows from them."""
 
 
 class Proportion:
@@ -94,8 +99,10 @@ class Proportion:
                 self._quotas, self.fair_share, self.allocatable, queues.queues, strict=True
             )
         ]
+        free = [min(quota.limit) >= UNLIMITED for quota in self._quotas]
+        self._unlimited = [all(free[row] for row in path) for path in queues.path]
         self._at_start = (self.allocated, self.fixed)
-        self._keys: list[tuple[Fair, Fair, Fair, QueueKey] | None] = [None] * len(queues)
+        self._keys: list[_KnownKey | None] = [None] * len(queues)
 
     def _divide(self, k_value: float) -> list[Fair]:
         session, queues = self._session, self._queues
@@ -129,19 +136,20 @@ class Proportion:
 
     def queue_key(self, row: int, work: Work | None, freed: Fair) -> QueueKey:
         """Place of a queue among its siblings."""
-        wanted = NOTHING if work is None else self._session.next_amount(work)
+        session = self._session
         allocated, last = self.allocated[row], self._keys[row]
+        stamp = 0 if work is None else session.stamp(work.job)
         if (
             last is not None
             and last[0] is allocated  # the very tuple: any change made another one
-            and last[1] == wanted
-            and last[2] == freed
+            and last[1] is work
+            and last[2] == stamp
+            and last[3] == freed
         ):
-            return last[3]
-        key = queue_key(
-            self._standings[row], allocated, wanted, freed, self.total, self._session.flags
-        )
-        self._keys[row] = (allocated, wanted, freed, key)
+            return last[4]
+        wanted = NOTHING if work is None else session.next_amount(work)
+        key = queue_key(self._standings[row], allocated, wanted, freed, self.total, session.flags)
+        self._keys[row] = (allocated, work, stamp, freed, key)
         return key
 
     # -- counters
@@ -280,6 +288,8 @@ class Proportion:
 
     def job_capacity(self, job: Job, amount: Fair, memory_mib: int) -> Reason | None:
         """Why a job's next tasks are more than its queues may have."""
+        if job.preemptible and self._unlimited[job.queue]:
+            return None
         return self._refusal(job, self._weighed(amount, memory_mib), preemptible=job.preemptible)
 
     def quota(self, job: Job, amount: Fair, memory_mib: int) -> Reason | None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.nodes import NO_ROW
-from kai_es.scheduler.columns.queues import NOTHING, plus
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.fit import NodeSet
-from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
+from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.order import member_by_name
 from kai_es.scheduler.jobs.tree import Member, PodSet, SubGroupSet, leaves_below
@@ -43,11 +43,7 @@ class Attempt:
         if not tasks:
             return False
         if session.ext.job_capacity is not None:
-            amount, memory = NOTHING, 0
-            for task in tasks:
-                shape = session.row(task).shape
-                amount = plus(amount, shape.fair)
-                memory += shape.memory_mib
+            amount, memory = session.asked_in_all(tasks)
             reason = session.ext.job_capacity(job, amount, memory)
             if reason is not None:
                 if not self._pipeline_only:
@@ -127,7 +123,7 @@ class Attempt:
                 session.failures.task(task, reason)
                 return False
         fit = session.fits.of(task)
-        if not session.is_dynamic(fit.shape):
+        if not fit.is_dynamic:
             n = fit.best(task, nodes)
             if n != NO_ROW:
                 self._put(task, n, idle=fit.idle_ok[n])

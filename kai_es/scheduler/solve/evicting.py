@@ -14,7 +14,8 @@ from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.config import SCENARIOS_PER_SECOND
 from kai_es.scheduler.flags import BUDGET_ENDS_ACTION, GENERATOR_DEFAULT_UNREACHED
-from kai_es.scheduler.framework.session import PENDING, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import PENDING
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.delay import preemption_delay_end, within_preemption_delay
 from kai_es.scheduler.jobs.minimal import Request, comparable, easier_to_schedule, replaces
@@ -110,7 +111,7 @@ def _search_one(
         cause.close()
         session.ledger.record(outcome.trial.statement.commit(), rule.name, cause)
         candidates.changed(touched)
-        search.order.changed()
+        search.order.changed(touched)
         return True
     _explain(session, rule, work.job, outcome.why or Reason(code=_CODES[outcome.result]))
     if outcome.result in (Result.DEADLINE, Result.NOT_ATTEMPTED):

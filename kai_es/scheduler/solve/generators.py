@@ -6,7 +6,7 @@ Reference: pkg/scheduler/plugins/{nodelocalgreedy,multinodegang} (scheduler-core
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ class Generator(Protocol):
 
 class NodeLocalGreedy:
     """All victims that touch one node of the newest victim."""
+
+    ONE_NODE: Final = True
+    """Its scenarios add the victims of one node to the recorded ones."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -91,6 +94,8 @@ class NodeLocalGreedy:
 
 class MultiNodeGang:
     """Growing sets of nodes, the emptiest after eviction last, with all victims that touch them."""
+
+    ONE_NODE: Final = False
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe

@@ -3,12 +3,13 @@
 Reference: pkg/scheduler/actions/common/solvers/scenario, …/accumulation (scheduler-core §10.2).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import NO_ROW
-from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work, rest_of
 from kai_es.scheduler.jobs.order import member_by_name
 from kai_es.scheduler.jobs.select import tasks_to_evict
@@ -45,7 +46,7 @@ def tasks_to_give(session: Session, work: Work) -> tuple[tuple[int, ...], bool]:
     def take(leaf: int, n: int) -> list[int]:
         found: list[int] = []
         for task in reversed(session.work_tasks(work, leaf)):
-            if status[task] in _ACTIVE:
+            if status[task] in IS_ACTIVE:
                 found.append(task)
                 if len(found) == n:
                     break
@@ -58,9 +59,6 @@ def tasks_to_give(session: Session, work: Work) -> tuple[tuple[int, ...], bool]:
     order = session.ext.member_key or member_by_name
     tasks, more = tasks_to_evict(tree, active, take, order=order)
     return tuple(tasks), more
-
-
-_ACTIVE = frozenset(IS_ACTIVE)
 
 
 class Accumulation:
@@ -90,13 +88,11 @@ class Accumulation:
         for batch in recorded:
             room.add(batch.tasks)
 
-    def scenarios(self, filtered: Callable[[], None]) -> Iterator[None]:
-        """Stops at every stage of growth that passes the filters; `filtered` at the others."""
+    def scenarios(self) -> Iterator[None]:
+        """Stops at every stage of growth that passes the filters."""
         while True:
             if self.room.possible():
                 yield
-            else:
-                filtered()
             if not self._advance():
                 return
 
@@ -124,7 +120,7 @@ class Accumulation:
             [
                 task
                 for task in session.work_tasks(work, leaf)
-                if task not in without and session.status[task] in _ACTIVE
+                if task not in without and session.status[task] in IS_ACTIVE
             ]
             for leaf in range(len(work.tree.leaves))
         ]

@@ -9,7 +9,7 @@ Reference: pkg/scheduler/actions/common/solvers/job_solver.go (scheduler-core §
 import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,53 @@ from numpy.typing import NDArray
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.flags import GANG_EVERY_POD_SET
-from kai_es.scheduler.framework.session import IS_ACTIVE, IS_USED, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_USED
 from kai_es.scheduler.framework.work import Work, part_of
 from kai_es.scheduler.jobs.gang import gang_satisfied
 from kai_es.scheduler.jobs.walk import QueueWalk
 from kai_es.scheduler.solve.budget import ActionBudget, Budget, JobBudget, Meter
+from kai_es.scheduler.solve.enough import Bound, Enough
 from kai_es.scheduler.solve.generators import Generator, Probe
+from kai_es.scheduler.solve.placing import OrderOfPlacing
 from kai_es.scheduler.solve.room import Room
 from kai_es.scheduler.solve.scenario import Accumulation, Batch, Scenario
 from kai_es.scheduler.solve.simulate import Trial, simulate, used_tasks, victim_nodes
-from kai_es.scheduler.solve.worklist import OrderOfPlacing
+from kai_es.scheduler.solve.victims import Candidates, victim_walk
 
-_ACTIVE: Final = frozenset(IS_ACTIVE)
 
-GeneratorOf = Callable[[Probe], Generator]
+class GeneratorOf(Protocol):
+    """A class of generators."""
+
+    ONE_NODE: bool
+
+    def __call__(self, probe: Probe) -> Generator:
+        """One for a probe."""
+
+
 Validator = Callable[[Trial, Sequence[int]], bool]
-Walk = Callable[[], QueueWalk[Work]]
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Who may give way in a search.
+
+    queues: leaf queues to take from.
+    keep:   whether a job of them may be a victim.
+    """
+
+    candidates: Candidates
+    queues: Sequence[int]
+    keep: Callable[[Job], bool]
+
+    def walk(self, session: Session) -> QueueWalk[Work]:
+        """A fresh walk over them."""
+        return victim_walk(session, self.candidates, self.queues, self.keep)
+
+
+STAGES_BEFORE_BOUND: Final = 16
+"""Stages of growth without success after which all victims together are looked at: that costs as
+much as some stages, and most searches end earlier."""
 
 
 class Result(enum.Enum):
@@ -76,13 +107,13 @@ class Search:
         self.order = OrderOfPlacing(session)
 
     def solve(
-        self, work: Work, walk: Walk, feasible: NDArray[np.bool_], validator: Validator
+        self, work: Work, victims: Victims, feasible: NDArray[np.bool_], validator: Validator
     ) -> Outcome:
         """Search for one job.
 
         Args:
             work: the job.
-            walk: a fresh walk over its victims.
+            victims: who may give way.
             feasible: bool [N], nodes to place it on.
             validator: whether a simulated scenario may be done.
         """
@@ -97,7 +128,7 @@ class Search:
         if not generators:
             return Outcome(Result.NO_GENERATOR)
         before = used_tasks(session, work.job)
-        search = _JobSearch(self, work.job, tasks, walk, feasible, validator, job_budget)
+        search = _JobSearch(self, work.job, tasks, victims, feasible, validator, job_budget)
         outcome = Outcome(Result.EXHAUSTED)
         for name, generator in generators.items():
             outcome = search.run(name, generator)
@@ -125,7 +156,7 @@ class _JobSearch:
         search: Search,
         job: Job,
         tasks: Sequence[int],
-        walk: Walk,
+        victims: Victims,
         feasible: NDArray[np.bool_],
         validator: Validator,
         budget: JobBudget,
@@ -134,7 +165,8 @@ class _JobSearch:
         self._session = search.session
         self._job = job
         self._tasks = tasks
-        self._walk = walk
+        self._victims = victims
+        self._bound: Bound | None = None
         self._feasible = feasible
         self._validator = validator
         self._budget = budget
@@ -181,23 +213,43 @@ class _JobSearch:
         if recorded:
             feasible = feasible.copy()
             feasible[victim_nodes(session, recorded)] = True
+        needed = session.next_tasks(work, real=False)
+        enough = Enough(session, needed, feasible, _tasks_of(recorded))
         room = Room(session, pending, feasible)
-        growth = Accumulation(session, self._walk(), recorded, room)
+        growth = Accumulation(session, self._victims.walk(session), recorded, room)
         proposals = generator(Probe(session, growth, pending, feasible))
-        for _ in growth.scenarios(_nothing):
+        for n_stages, _ in enumerate(growth.scenarios()):
+            if n_stages == STAGES_BEFORE_BOUND and not self._can_ever(enough, generator):
+                return None
             for scenario in proposals.stage():
                 if self._budget.exhausted() or budget.exhausted():
                     self._deadline = self._budget.exhausted()
                     return None
-                trial = self._try(k, scenario, work, feasible)
+                trial = self._try(k, scenario, work, feasible, enough)
                 if trial is not None:
                     return trial
         return None
 
+    def _can_ever(self, enough: Enough, generator: GeneratorOf) -> bool:
+        """Whether any scenario that the generator may still propose can be enough."""
+        if self._bound is None:
+            victims = self._victims
+            self._bound = Bound(self._session, victims.candidates, victims.queues)
+        if generator.ONE_NODE:
+            return enough.ever_on_one_node(self._bound)
+        return enough.ever(self._bound)
+
     def _try(
-        self, k: int, scenario: Scenario, work: Work, feasible: NDArray[np.bool_]
+        self,
+        k: int,
+        scenario: Scenario,
+        work: Work,
+        feasible: NDArray[np.bool_],
+        enough: Enough,
     ) -> Trial | None:
         potential = _tasks_of(scenario.potential)
+        if not enough.holds(potential):
+            return None
         key = (k, frozenset(_tasks_of(scenario.recorded)), frozenset(potential))
         if key in self._failed:
             return None
@@ -219,7 +271,7 @@ class _JobSearch:
         session, job = self._session, self._job
         chosen = set(pending)
         leaves = [
-            [t for t in session.ordered(job, leaf) if session.status[t] in _ACTIVE or t in chosen]
+            [t for t in session.ordered(job, leaf) if session.status[t] in IS_ACTIVE or t in chosen]
             for leaf in range(len(job.tree.leaves))
         ]
         return part_of(job, leaves)
@@ -234,7 +286,3 @@ def _next(solved: int, failed: int, n_tasks: int) -> int:
 
 def _tasks_of(batches: Iterable[Batch]) -> set[int]:
     return {task for batch in batches for task in batch.tasks}
-
-
-def _nothing() -> None:
-    """Filtered scenarios are of no account."""

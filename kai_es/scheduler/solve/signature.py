@@ -4,7 +4,8 @@ Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no h
 """
 
 from kai_es.kube.objects import TopologyConstraint
-from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.signature import pod_signature
 from kai_es.scheduler.jobs.tree import Member, PodSet
@@ -12,7 +13,6 @@ from kai_es.scheduler.jobs.tree import Member, PodSet
 Constraint = tuple[str, str, str]
 Path = tuple[Constraint, ...]
 
-_ACTIVE = frozenset(IS_ACTIVE)
 _NONE: Constraint = ("", "", "")
 
 
@@ -39,7 +39,7 @@ def _collect(
     pods = sorted(
         _pod(session, task)
         for task in session.work_tasks(work, member.leaf)
-        if status[task] not in _ACTIVE
+        if status[task] not in IS_ACTIVE
     )
     if pods:
         found.append((path, tuple(pods)))

@@ -4,7 +4,6 @@ Reference: pkg/scheduler/actions/common/solvers/by_pod_solver.go (scheduler-core
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +11,13 @@ from numpy.typing import NDArray
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.framework.fit import NodeSet
-from kai_es.scheduler.framework.session import IS_USED, PIPELINED, RELEASING, Session
+from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
+from kai_es.scheduler.framework.statuses import IS_USED, PIPELINED, RELEASING
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve.attempt import Attempt
+from kai_es.scheduler.solve.placing import OrderOfPlacing
 from kai_es.scheduler.solve.scenario import Batch, Scenario
-from kai_es.scheduler.solve.worklist import OrderOfPlacing
-
-_USED: Final = frozenset(IS_USED)
 
 
 class Trial:

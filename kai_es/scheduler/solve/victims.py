@@ -10,8 +10,15 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.jobs import Job
-from kai_es.scheduler.framework.session import IS_ACTIVE, Session
+from kai_es.scheduler.columns.nodes import NO_ROW
+from kai_es.scheduler.columns.resources import GPU_ROW, Vector
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
 from kai_es.scheduler.solve.worklist import queue_order
@@ -28,22 +35,24 @@ class Candidates:
         self._session = session
         self._leaves: dict[int, list[Entry]] = {}
         self._keys: dict[Job, Key] = {}
-        self._touched: set[Job] = set()
+        self._freed: dict[int, NDArray[np.int64]] = {}
+        self._spread: dict[int, bool] = {}
+        self._gives: dict[Job, list[tuple[int, Vector]]] = {}
 
     def leaf(self, queue: int) -> list[Entry]:
         """The jobs of a leaf queue, first served first. Do not change it."""
         found = self._leaves.get(queue)
         if found is None:
             session = self._session
-            jobs = dict(session.columns.by_queue.get(queue, {}))
-            for job in session.touched():
-                if job.queue == queue:
-                    jobs[job.key] = job
+            jobs = dict.fromkeys(session.columns.by_queue.get(queue, {}).values())
+            moved = {job: None for job in session.touched() if job.queue == queue}
+            jobs.update(moved)
             found = self._leaves[queue] = []
-            for job in jobs.values():
-                work = Work(job)
-                if job.preemptible and any(session.tally(work, IS_ACTIVE)):
-                    key = self._keys[job] = session.job_key(work)
+            keys, job_key = self._keys, session.job_key
+            for job in jobs:
+                if job.preemptible and (job not in moved or session.has(job, IS_ACTIVE)):
+                    work = Work(job)
+                    key = keys[job] = job_key(work)
                     found.append((key, work))
             found.sort(key=_key)
         return found
@@ -58,16 +67,67 @@ class Candidates:
             old = self._keys.pop(job, None)
             if old is not None:
                 del leaf[bisect_left(leaf, old, key=_key)]
+            freed = self._freed.get(job.queue)
+            if freed is not None:
+                for n, amounts in self._gives.pop(job, ()):
+                    freed[:, n] -= amounts
             work = Work(job)
-            if any(session.tally(work, IS_ACTIVE)):
+            if session.has(job, IS_ACTIVE):
                 key = self._keys[job] = session.job_key(work)
                 insort(leaf, (key, work), key=_key)
+                if freed is not None:
+                    self._count(job, freed)
+
+    def freed(self, queue: int) -> NDArray[np.int64]:
+        """int64 [R, N]: at most what all jobs of a leaf would free. Do not change it."""
+        found = self._freed.get(queue)
+        if found is None:
+            found = self._freed[queue] = np.zeros_like(self._session.nodes.free)
+            self._spread[queue] = False
+            for _, work in self.leaf(queue):
+                self._count(work.job, found)
+        return found
+
+    def is_spread(self, queue: int) -> bool:
+        """Whether a job of a leaf is on several nodes."""
+        self.freed(queue)
+        return self._spread[queue]
+
+    def _count(self, job: Job, freed: NDArray[np.int64]) -> None:
+        session = self._session
+        gives = self._gives[job] = []
+        for leaf in job.tasks:
+            for task in leaf:
+                if session.status[task] in IS_ACTIVE and (n := session.node_of(task)) != NO_ROW:
+                    amounts = freed_by(session, task)
+                    gives.append((n, amounts))
+                    freed[:, n] += amounts
+        if len({n for n, _ in gives}) > 1:
+            self._spread[job.queue] = True
+
+    def has_below(self, queue: int, priority: int) -> bool:
+        """Whether a job of a leaf may be active and has a lower priority."""
+        jobs = self._session.columns.by_queue.get(queue, {}).values()
+        return any(job.preemptible and job.priority < priority for job in jobs) or any(
+            job.queue == queue and job.priority < priority for job in self._session.touched()
+        )
 
     def queues(self) -> list[int]:
-        """Leaf queues that hold an active job, in name order."""
+        """Leaf queues that hold a job that may be active, in name order."""
         held = {queue for queue, jobs in self._session.columns.by_queue.items() if jobs}
         held.update(job.queue for job in self._session.touched())
-        return sorted(queue for queue in held if queue >= 0 and self.leaf(queue))
+        return sorted(queue for queue in held if queue >= 0)
+
+
+def freed_by(session: Session, task: int) -> Vector:
+    """At most what the eviction of a task frees on its node; a share may free its device."""
+    tracked = session.demand(task).tracked
+    shape = session.row(task).shape
+    if not shape.shared:
+        return tracked
+    freed = tracked.copy()
+    freed[GPU_ROW] += shape.spec.gpu.count * GPU_MICRO
+    return freed
 
 
 def _key(entry: Entry) -> Key:

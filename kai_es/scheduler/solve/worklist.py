@@ -3,38 +3,55 @@
 Reference: pkg/scheduler/actions/utils/input_jobs.go (scheduler-core §6.2).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from kai_es.kube.labels import UNLIMITED
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.queues import NO_QUEUE, Fair
+from kai_es.scheduler.flags import WEAKER_QUEUE_PARTIAL
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.steady_walk import SteadyWalk
 from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
 
 
-def pending_works(
-    session: Session, action: str, keep: Callable[[Job], bool] | None = None
-) -> QueueWalk[Work]:
+def placing_works(session: Session, action: str) -> QueueWalk[Work] | SteadyWalk[Work]:
+    """For an action that changes nothing but what it gives to the job popped last."""
+    rules = _rules(session, action)
+    works = _works(session, None)
+    if rules.depth < UNLIMITED or WEAKER_QUEUE_PARTIAL in session.flags:
+        return QueueWalk(session.columns.queues.parent, rules, works)
+    return SteadyWalk(session.columns.queues.parent, rules, works)
+
+
+def pending_works(session: Session, action: str, keep: Callable[[Job], bool]) -> QueueWalk[Work]:
     """A walk over the jobs that have pending tasks, are ready and free, and pass `keep`."""
+    rules = _rules(session, action)
+    return QueueWalk(session.columns.queues.parent, rules, _works(session, keep))
+
+
+def _rules(session: Session, action: str) -> WalkRules[Work]:
     depth = session.config.queue_depth.get(action, -1)
-    queues = session.columns.queues
-    rules = WalkRules(
+    return WalkRules(
         queue_key=queue_order(session),
         job_key=session.job_key,
         depth=UNLIMITED if depth < 0 else depth,
         flags=session.flags,
     )
-    works = [
-        (job.queue, Work(job))
-        for job in session.pending_jobs()
-        if job.queue != NO_QUEUE
-        and queues.is_leaf(job.queue)
-        and session.is_ready(job)
-        and session.is_free(job)
-        and (keep is None or keep(job))
-    ]
-    return QueueWalk(queues.parent, rules, works)
+
+
+def _works(session: Session, keep: Callable[[Job], bool] | None) -> Iterator[tuple[int, Work]]:
+    """Works with their queues; the test `keep` comes last, it may leave a reason."""
+    queues = session.columns.queues
+    for job in session.pending_jobs():
+        if (
+            job.queue != NO_QUEUE
+            and queues.is_leaf(job.queue)
+            and session.is_ready(job)
+            and session.is_free(job)
+            and (keep is None or keep(job))
+        ):
+            yield job.queue, Work(job)
 
 
 def queue_order(session: Session) -> Callable[[int, Work | None, Fair], object]:
@@ -47,48 +64,3 @@ def queue_order(session: Session) -> Callable[[int, Work | None, Fair], object]:
         return queues[row].created_ms, queues[row].name
 
     return by_age
-
-
-class OrderOfPlacing:
-    """In which order a simulation lets jobs ask for a place.
-
-    All jobs with pending tasks stand in the queue tree, so that the order is the real one; only
-    the victims and the pending job are let through.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._works: list[tuple[int, Work]] | None = None
-
-    def changed(self) -> None:
-        """Tasks were placed or evicted for good."""
-        self._works = None
-
-    def walk(self, victims: Iterable[Job], pending: Work) -> Iterator[Work]:
-        """Victims and the pending job, in order."""
-        session = self._session
-        queues = session.columns.queues
-        if self._works is None:
-            self._works = [
-                (job.queue, Work(job))
-                for job in session.pending_jobs()
-                if job.queue != NO_QUEUE and queues.is_leaf(job.queue)
-            ]
-        rules = WalkRules(
-            queue_key=queue_order(session), job_key=session.job_key, flags=session.flags
-        )
-        mine = dict.fromkeys(victims)
-        mine.pop(pending.job, None)
-        works = [
-            (queue, work)
-            for queue, work in self._works
-            if work.job is not pending.job and work.job not in mine
-        ]
-        works += [(job.queue, Work(job)) for job in mine if job.queue != NO_QUEUE]
-        works.append((pending.job.queue, pending))
-        walk = QueueWalk(queues.parent, rules, works)
-        left = len(mine) + 1
-        while left and (work := walk.pop()) is not None:
-            if work is pending or work.job in mine:
-                left -= 1
-                yield work

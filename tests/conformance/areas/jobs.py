@@ -15,7 +15,10 @@ OPS: dict[str, Run] = {
     **trials.OPS,
 }
 
-FLAGS: dict[str, rules.Flags] = {"stale": frozenset({rules.STALE_EVERY_POD_SET})}
+FLAGS: dict[str, rules.Flags] = {
+    "stale": frozenset({rules.STALE_EVERY_POD_SET}),
+    "trialChanges": frozenset({rules.DISPLACED_COUNTS}),
+}
 """Flags that all cases of an op need (docs/differences.md)."""
 
 

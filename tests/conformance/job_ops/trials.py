@@ -12,10 +12,11 @@ from kai_es.scheduler.decide import open_session
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Checkpoint, Statement, StatementError
+from kai_es.scheduler.framework.statuses import IS_ALLOCATED
 from kai_es.scheduler.framework.work import Work
 from kai_es.snapshot.effective import GroupState
 from kai_es.snapshot.snapshot import Snapshot
-from kai_es.snapshot.status import ALLOCATED, TaskStatus
+from kai_es.snapshot.status import TaskStatus
 from tests.conformance import build, rows
 from tests.conformance.diff import exact_map, first_difference
 from tests.conformance.job_ops import Input, Result, Run
@@ -134,7 +135,7 @@ class Trial:
     def _allocated(self, job: Any) -> Result:
         session = self.session
         cpu, memory, gpu = session.allocated(Work(job))
-        counted = session.tally(Work(job), tuple(int(status) for status in ALLOCATED))
+        counted = session.tally(Work(job), IS_ALLOCATED)
         return {
             "milliCpu": cpu,
             "memory": memory,

@@ -1,0 +1,117 @@
+"""What must be true of every decision, whatever the cluster. Returns what is not."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kai_es.events.decisions import Bind, CycleDecision, Evict, Pipeline
+from kai_es.kube.labels import UNLIMITED
+from kai_es.scheduler.columns.nodes import NO_ROW
+from kai_es.scheduler.fairness.shares import quota_of
+from kai_es.scheduler.flags import DISPLACED_COUNTS
+from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_ALLOCATED, IS_USED
+from kai_es.scheduler.framework.work import Work
+from kai_es.snapshot.status import TaskStatus
+
+
+def violations(session: Session, decision: CycleDecision) -> list[str]:
+    """All broken invariants of a closed session."""
+    return [
+        *_nodes(session),
+        *_queues(session),
+        *_gangs(session, decision),
+        *_ops(session, decision),
+        *_evictions(session, decision),
+    ]
+
+
+def _nodes(session: Session) -> Iterator[str]:
+    state, columns = session.nodes, session.nodes.columns
+    names = session.columns.index.names
+    # under compat some defects of the reference make its own books wrong
+    is_exact = DISPLACED_COUNTS not in session.flags
+    for n, facts in enumerate(columns.facts):
+        for row, name in enumerate(names):
+            idle, free = int(state.idle[row, n]), int(state.free[row, n])
+            if is_exact and idle < min(0, int(columns.amounts[0, row, n])):
+                yield f"node {facts.name}: {name} idle is {idle}"
+            if is_exact and free < min(0, int(columns.amounts[1, row, n])):
+                yield f"node {facts.name}: {name} idle and releasing is {free}"
+        for group, device in state.devices[n].items():
+            held = (device.allocated or 0) - device.releasing
+            if held > facts.gpu_memory:
+                yield f"node {facts.name}: device {group} holds {held} of {facts.gpu_memory} MiB"
+    assert not session.journal, "a statement was left open"
+
+
+def _queues(session: Session) -> Iterator[str]:
+    queues, shares = session.columns.queues, session.shares
+    assert shares is not None
+    if DISPLACED_COUNTS in session.flags:
+        return
+    for row, queue in enumerate(queues.queues):
+        quota = quota_of(queue)
+        for r in range(3):
+            was, now = queues.uses[row].allocated[r], shares.allocated[row][r]
+            if quota.limit[r] < UNLIMITED and now > max(quota.limit[r], was):
+                yield f"queue {queue.name}: resource {r} at {now}, limit {quota.limit[r]}"
+            was, now = queues.uses[row].fixed[r], shares.fixed[row][r]
+            if quota.deserved[r] < UNLIMITED and now > max(quota.deserved[r], was):
+                yield f"queue {queue.name}: non-preemptible {r} at {now}, quota {quota.deserved[r]}"
+
+
+def _gangs(session: Session, decision: CycleDecision) -> Iterator[str]:
+    bound = Counter(op.group_uid for op in decision.ops if isinstance(op, Bind))
+    for job in session.columns.jobs.values():
+        if not bound[job.uid]:
+            continue
+        there = session.tally(Work(job), IS_ALLOCATED)
+        needed = job.tree.root.needed
+        full = sum(1 for leaf in job.tree.leaves if there[leaf.leaf] >= leaf.min_available)
+        if all(member in job.tree.leaves for member in job.tree.root.members) and full < needed:
+            minimum = [leaf.min_available for leaf in job.tree.leaves]
+            yield f"job {job.name}: bound with {there} of {minimum}"
+
+
+def _ops(session: Session, decision: CycleDecision) -> Iterator[str]:
+    pods = session.columns.rows.pods
+    kinds: dict[str, set[str]] = {}
+    for op in decision.ops:
+        kind = type(op).__name__
+        before = kinds.setdefault(op.pod_uid, set())
+        if kind in before or (before and before | {kind} != {"Evict", "Pipeline"}):
+            yield f"pod {op.pod}: {kind} after {sorted(before)}"
+        before.add(kind)
+        status = pods[op.pod_uid].state.status
+        is_moved = isinstance(op, Pipeline) and op.moved
+        if not isinstance(op, Evict) and not is_moved and status is not TaskStatus.PENDING:
+            yield f"pod {op.pod}: {kind} while {status.name}"
+        if isinstance(op, Bind | Pipeline) and session.columns.nodes.row.get(op.node) is None:
+            yield f"pod {op.pod}: on unknown node {op.node}"
+
+
+def _evictions(session: Session, decision: CycleDecision) -> Iterator[str]:
+    pods = session.columns.rows.pods
+    jobs = {job.uid: job for job in session.columns.jobs.values()}
+    for op in decision.ops:
+        if not isinstance(op, Evict):
+            continue
+        row = pods[op.pod_uid]
+        job = session.job(row.row)
+        if int(row.state.status) not in IS_ACTIVE:
+            yield f"pod {op.pod}: evicted while {row.state.status.name}"
+        if op.action == "stalegangeviction":
+            continue
+        if not job.preemptible:
+            yield f"pod {op.pod}: evicted by {op.action} though its job is not preemptible"
+        taker = jobs[op.beneficiary]
+        if not any(session.tally(Work(taker), IS_USED)):
+            yield f"pod {op.pod}: evicted for {taker.name}, which has no place"
+        if op.action == "preempt" and (job.queue, job.priority) >= (job.queue, taker.priority):
+            yield f"pod {op.pod}: preempted by {taker.name} of no higher priority"
+        if op.action == "preempt" and job.queue != taker.queue:
+            yield f"pod {op.pod}: preempted across queues"
+        if op.action == "reclaim" and job.queue == taker.queue:
+            yield f"pod {op.pod}: reclaimed inside its queue"
+        if op.action == "consolidation" and session.node_of(row.row) == NO_ROW:
+            yield f"pod {op.pod}: moved to nowhere"
