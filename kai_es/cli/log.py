@@ -1,21 +1,25 @@
-"""`kai-es log tail`: the records themselves, decoded."""
+"""`kai-es log tail|export|verify`: the durable log itself."""
 
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from kai_es.cli.exits import UsageError
+from kai_es.audit.export import export_log
+from kai_es.audit.findings import Report
+from kai_es.audit.verify import verify
+from kai_es.cli.exits import NO, OK, UsageError
+from kai_es.cli.shown import add_form, print_json, time_text
 from kai_es.events.catalogue import TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.eventlog import Entry, EventLog, Position
+from kai_es.ports.stores import CheckpointStore, StoredCheckpoint
 from kai_es.runtime.settings import add_arguments, from_args
-from kai_es.runtime.wiring import open_log
+from kai_es.runtime.wiring import open_log, open_readable
 
 TAIL_DEFAULT: Final = 20
 
@@ -29,14 +33,74 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     tail.add_argument("-n", "--lines", type=int, default=TAIL_DEFAULT, help="records per partition")
     tail.add_argument("-f", "--follow", action="store_true", help="wait for more")
     add_arguments(tail)
+    export = commands.add_parser("export", help="write the log into one file")
+    export.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    export.add_argument("--topic", action="append", choices=sorted(TOPICS), help="default: all")
+    export.add_argument(
+        "--checkpoint", action="store_true", help="put the newest checkpoint into the file, too"
+    )
+    add_arguments(export)
+    check = commands.add_parser("verify", help="look for anything in the log that must not be")
+    check.add_argument("--log", type=Path, metavar="FILE", help="an exported log")
+    add_form(check, "table", "json")
+    add_arguments(check)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do the subcommand."""
-    if args.lines < 0:
-        raise UsageError(f"--lines is {args.lines}, want 0 or more")
-    asyncio.run(_tail(args))
-    return 0
+    match args.log_command:
+        case "tail":
+            if args.lines < 0:
+                raise UsageError(f"--lines is {args.lines}, want 0 or more")
+            asyncio.run(_tail(args))
+            return OK
+        case "export":
+            n_entries = asyncio.run(_export(args))
+            sys.stderr.write(f"{n_entries} entries in {args.output}\n")
+            return OK
+        case _:
+            report = asyncio.run(_verify(args))
+            _print_report(report, args.output)
+            return OK if report.holds else NO
+
+
+async def _export(args: argparse.Namespace) -> int:
+    async with open_readable(from_args(args), None) as source:
+        stored = await _newest(source.checkpoints) if args.checkpoint else ()
+        try:
+            return await export_log(
+                source.log, args.output, topics=args.topic or TOPICS, checkpoints=stored
+            )
+        except OSError as exc:
+            raise UsageError(f"-o {args.output}: {exc.strerror}") from exc
+
+
+async def _newest(checkpoints: CheckpointStore) -> tuple[StoredCheckpoint, ...]:
+    newest = await checkpoints.newest()
+    if newest is None:
+        raise UsageError("--checkpoint: no checkpoint was taken yet; they come every 5 minutes")
+    return (newest,)
+
+
+async def _verify(args: argparse.Namespace) -> Report:
+    async with open_readable(from_args(args), args.log) as source:
+        return await verify(source.log, checkpoints=source.checkpoints)
+
+
+def _print_report(report: Report, form: str) -> None:
+    if form == "json":
+        print_json(
+            report._asdict()
+            | {"holds": report.holds, "violations": [v._asdict() for v in report.violations]}
+        )
+        return
+    for what, n in report.checked.items():
+        sys.stdout.write(f"checked {n:>9}  {what}\n")
+    for note in report.notes:
+        sys.stdout.write(f"note     {note}\n")
+    for violation in report.violations:
+        sys.stdout.write(f"VIOLATED {violation.invariant}  {violation.where}: {violation.text}\n")
+    sys.stdout.write(f"verify: {report.n_violations} violations\n")
 
 
 async def _tail(args: argparse.Namespace) -> None:
@@ -53,8 +117,7 @@ async def _tail(args: argparse.Namespace) -> None:
 async def _print_all(
     log: EventLog, topic: str, partition: int, start: Position, *, follow: bool
 ) -> None:
-    chunks: AsyncIterator[Any] = log.read(topic, partition, start, follow=follow)
-    async for chunk in chunks:
+    async for chunk in log.read(topic, partition, start, follow=follow):
         for entry in chunk:
             line = msgspec.json.encode(_shown(topic, partition, entry), enc_hook=str)
             sys.stdout.write(line.decode() + "\n")
@@ -78,7 +141,7 @@ def _shown(topic: str, partition: int, entry: Entry) -> dict[str, object]:
     return shown | {
         "schema": envelope.schema,
         "id": envelope.id,
-        "time": datetime.fromtimestamp(envelope.event_time / 1000, UTC).isoformat(),
+        "time": time_text(envelope.event_time),
         "producer": envelope.producer,
         "data": msgspec.to_builtins(record),
     }

@@ -8,14 +8,33 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from kai_es import __version__
+from kai_es.audit.export import ExportError
+from kai_es.audit.replay import NotReplayableError
 from kai_es.cli.exits import BAD_INPUT, UsageError
+from kai_es.events.envelope import PoisonError
+from kai_es.ports.errors import ConfigError, CorruptLogError, UnavailableError
+from kai_es.reader.restore import HistoryGoneError
+from kai_es.snapshot.errors import BrokenHistoryError
 
 EXIT_INTERRUPTED: Final = 130
 EXIT_BROKEN_PIPE: Final = 141
 
+BAD_INPUT_ERRORS: Final = (
+    UsageError,
+    ConfigError,
+    UnavailableError,
+    CorruptLogError,
+    PoisonError,
+    ExportError,
+    NotReplayableError,
+    HistoryGoneError,
+    BrokenHistoryError,
+)
+"""What the input (arguments, files, the log, the servers) can be blamed for; the text says how."""
+
 COMMANDS: Final = (
-    "decide",
-    "log",
+    *("demo", "up", "run", "decide", "replay", "explain", "capture"),
+    *("log", "deadletter"),
 )
 """Subcommands in the order of the help text; each is the module `kai_es.cli.<name>`."""
 
@@ -44,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         return commands[args.command].run(args)
-    except UsageError as exc:
+    except BAD_INPUT_ERRORS as exc:
         print(f"kai-es {args.command}: {exc}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:

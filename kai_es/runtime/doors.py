@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from kai_es.runtime.settings import SettingsError
+from kai_es.ports.errors import ConfigError
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -23,7 +23,7 @@ async def doors(
     """Serve the doors at `host:port` (port 0 = any free one); yields the base URL.
 
     Raises:
-        SettingsError: the address cannot be used.
+        ConfigError: the address cannot be used.
     """
     host, _, port = address.rpartition(":")
     app = web.Application()
@@ -37,7 +37,7 @@ async def doors(
         await site.start()
     except (OSError, ValueError) as exc:
         await runner.cleanup()
-        raise SettingsError(f"--listen {address}: {exc}; name a free host:port") from exc
+        raise ConfigError(f"--listen {address}: {exc}; name a free host:port") from exc
     try:
         bound_host, bound_port = runner.addresses[0][:2]
         yield f"http://{bound_host}:{bound_port}"

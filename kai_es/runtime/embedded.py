@@ -4,12 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Engine
 
+from kai_es.ports.errors import ConfigError
 from kai_es.runtime.instance import Instance
-from kai_es.runtime.settings import Settings, SettingsError
+from kai_es.runtime.settings import Settings
 from kai_es.runtime.supervise import Child, Supervisor
 from kai_es.storage.embedded import EmbeddedPostgres
 from kai_es.storage.engine import connect_to
@@ -40,7 +42,7 @@ class Stack:
         """Start the simulated API server with its kubelet and wait until it answers.
 
         Raises:
-            SettingsError: it does not come up; names its log file.
+            ConfigError: it does not come up; names its log file.
         """
         folder = self.instance.cluster
         (folder / "url").unlink(missing_ok=True)
@@ -48,9 +50,10 @@ class Stack:
         self.supervisor.start(Child(CLUSTER, [*argv, "--seed", str(seed)]))
         for _ in range(int(START_S / _POLL_S)):
             if (folder / "url").exists():
+                self.settings = replace(self.settings, kubeconfig=str(folder / "kubeconfig"))
                 return
             await asyncio.sleep(_POLL_S)
-        raise SettingsError(
+        raise ConfigError(
             f"the simulated API server does not start: see {self.instance.logs}/{CLUSTER}.log"
         )
 
@@ -70,7 +73,7 @@ async def embedded(settings: Settings) -> AsyncIterator[Stack]:
     """Hold the instance, start PostgreSQL; at the end stop every process.
 
     Raises:
-        SettingsError: the folder cannot be used or is in use.
+        ConfigError: the folder cannot be used or is in use.
         UnavailableError: PostgreSQL does not come up.
     """
     instance = Instance(settings.data).create()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kai_es import __version__
-from kai_es.runtime.settings import SettingsError
+from kai_es.ports.errors import ConfigError
 
 FORMAT: Final = 1
 """Layout of the folder; a newer one is refused."""
@@ -49,12 +49,12 @@ class Instance:
         """Make the folder, or take an existing instance as it is.
 
         Raises:
-            SettingsError: the folder holds something else, or a newer instance.
+            ConfigError: the folder holds something else, or a newer instance.
         """
         if self.marker.exists():
             return self.check()
         if self.root.exists() and any(self.root.iterdir()):
-            raise SettingsError(
+            raise ConfigError(
                 f"--data {self.root} is not empty and not a kai-es instance: name an empty folder"
             )
         self.root.mkdir(parents=True, exist_ok=True)
@@ -66,19 +66,19 @@ class Instance:
         """This instance, if it is one.
 
         Raises:
-            SettingsError: no instance there, or a newer one.
+            ConfigError: no instance there, or a newer one.
         """
         try:
             found = json.loads(self.marker.read_text())["format"]
         except FileNotFoundError as exc:
-            raise SettingsError(
+            raise ConfigError(
                 f"no kai-es instance in {self.root}: run `kai-es demo` or `kai-es up --embedded`, "
                 "or name one with --data"
             ) from exc
         except (ValueError, KeyError, TypeError) as exc:
-            raise SettingsError(f"{self.marker} is damaged: restore it from a backup") from exc
+            raise ConfigError(f"{self.marker} is damaged: restore it from a backup") from exc
         if found > FORMAT:
-            raise SettingsError(
+            raise ConfigError(
                 f"{self.root} was written by a newer kai-es (format {found}, this one knows "
                 f"{FORMAT}): upgrade kai-es"
             )
@@ -88,14 +88,14 @@ class Instance:
         """Hold the instance against a second supervisor, as long as the result is open.
 
         Raises:
-            SettingsError: another process holds it.
+            ConfigError: another process holds it.
         """
         file = (self.root / "lock").open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             file.seek(0)
-            raise SettingsError(
+            raise ConfigError(
                 f"the instance in {self.root} is in use by process {file.read().strip() or '?'}: "
                 "stop it first or name another folder with --data"
             ) from exc

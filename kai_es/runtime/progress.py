@@ -8,6 +8,8 @@ from kai_es.events.decisions import Bind, Cycle, Evict
 from kai_es.events.snapshot import Batch
 from kai_es.kube.objects import Pod
 from kai_es.reader import View
+from kai_es.snapshot.reigns import Introduced
+from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
 from kai_es.snapshot.world import Applied, World
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
@@ -46,6 +48,42 @@ def _standing(obj: object, binding: set[str]) -> str:
     if obj.node:
         return "running"
     return "binding" if obj.uid in binding else "pending"
+
+
+def waiting(world: World, shard: str) -> dict[str, int]:
+    """Pending pods by the code of their group's dominant reason."""
+    reasons = world.reigns.reasons.get(shard, {})
+    counts: Counter[str] = Counter()
+    for row in world.snapshot.pods.values():
+        if row.state.status == TaskStatus.PENDING and row.pod.group:
+            group = world.snapshot.groups.get((row.pod.namespace, row.pod.group))
+            known = reasons.get(group.group.uid) if group is not None else None
+            counts[_code(known)] += 1
+    return dict(sorted(counts.items()))
+
+
+def _code(known: Introduced | None) -> str:
+    if known is None or not known.reasons:
+        return "not-looked-at"
+    dominant = known.reasons[0]
+    feature = dominant.args.get("feature")
+    return dominant.code if feature is None else f"{dominant.code} ({feature})"
+
+
+def overcommitted(world: World) -> list[str]:
+    """Names of nodes on which pods hold more of something than the node has."""
+    found = []
+    for name, pods in sorted(world.snapshot.pods_of_node.items()):
+        row = world.snapshot.nodes.get(name)
+        if row is None:
+            continue
+        used: Counter[str] = Counter()
+        for pod_row in pods.values():
+            if pod_row.state.status in ACTIVE_USED:
+                used.update(pod_row.pod.spec.requests)
+        if any(amount > row.node.allocatable.get(resource, 0) for resource, amount in used.items()):
+            found.append(name)
+    return found
 
 
 @dataclass(slots=True)

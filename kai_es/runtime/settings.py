@@ -17,10 +17,6 @@ DEFAULT_PREFIX: Final = "kai"
 DEFAULT_SHARD: Final = "default"
 
 
-class SettingsError(Exception):
-    """A setting is missing or contradicts another; the text names it and the fix."""
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Resolved settings.

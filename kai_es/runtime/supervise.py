@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
-HEALTHY_S: Final = 30.0  # a child that lived this long starts again without back-off
+HEALTHY_S: Final = 5.0  # a child that lived this long starts again without back-off
 STOP_TIMEOUT_S: Final = 20.0  # drain and commit take less; then SIGKILL
 
 

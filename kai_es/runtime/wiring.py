@@ -3,40 +3,45 @@
 import asyncio
 import os
 import socket
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+from kai_es.audit.export import ExportedLog
+from kai_es.eventlog.kafka import KafkaLog
+from kai_es.eventlog.kafka_client import KafkaSettings
+from kai_es.eventlog.kafka_lease import KafkaLeadership
+from kai_es.eventlog.memory_offsets import MemoryOffsets
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
-from kai_es.ports.eventlog import EventLog, Leadership
+from kai_es.eventlog.sqlite_offsets import SqliteOffsets
+from kai_es.ports.eventlog import EventLog, Leadership, Offsets, ReadableLog
+from kai_es.ports.stores import CheckpointStore
+from kai_es.runtime.database import open_database
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import Settings
-
-
-class SystemClock:
-    """The machine's clocks (`kai_es.ports.clock.Clock`)."""
-
-    def now_ms(self) -> int:
-        """Wall clock, ms since the epoch."""
-        return time.time_ns() // 1_000_000
-
-    def monotonic_s(self) -> float:
-        """Seconds since some fixed moment."""
-        return time.monotonic()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        await asyncio.sleep(seconds)
+from kai_es.storage.checkpoint import PostgresCheckpoints
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """A log, and who may lead on it."""
+    """A log, who may lead on it, and how far consumers have come.
+
+    offsets: on Kafka they last as long as the process; a binder then reads its results again.
+    """
 
     log: EventLog
     leadership: Leadership
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What an audit reads: a log, and checkpoints if there are any."""
+
+    log: ReadableLog
+    checkpoints: CheckpointStore
 
 
 def holder() -> str:
@@ -49,10 +54,35 @@ async def open_log(settings: Settings) -> AsyncIterator[OpenLog]:
     """The log of the settings, closed at the end.
 
     Raises:
-        SettingsError: no instance in the data folder.
+        ConfigError: no instance in the data folder.
     """
-    log = SqliteLog(Instance(settings.data).check().log)
+    opened = _open(settings)
     try:
-        yield OpenLog(log, SqliteLeadership(log))
+        yield opened
     finally:
-        await log.close()
+        await opened.log.close()
+
+
+@asynccontextmanager
+async def open_readable(settings: Settings, exported: Path | None) -> AsyncIterator[Readable]:
+    """An exported file, or the log of the settings with the checkpoints of its database.
+
+    Raises:
+        ConfigError: no instance in the data folder, no such file.
+        ExportError: the file is no exported log.
+        UnavailableError: the database does not come up.
+    """
+    if exported is not None:
+        file = await asyncio.to_thread(ExportedLog, exported)
+        yield Readable(file, file)
+        return
+    async with open_log(settings) as opened, open_database(settings) as engine:
+        yield Readable(opened.log, PostgresCheckpoints(engine))
+
+
+def _open(settings: Settings) -> OpenLog:
+    if settings.kafka:
+        kafka = KafkaSettings(bootstrap=settings.kafka, prefix=settings.prefix)
+        return OpenLog(KafkaLog(kafka), KafkaLeadership(kafka), MemoryOffsets())
+    log = SqliteLog(Instance(settings.data).check().log)
+    return OpenLog(log, SqliteLeadership(log), SqliteOffsets(log))

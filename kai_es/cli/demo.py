@@ -1,0 +1,124 @@
+"""`kai-es demo`: the main job from end to end, in one command."""
+
+import argparse
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+from kai_es.cli.exits import NO, OK, UsageError
+from kai_es.ports.reports import By
+from kai_es.runtime import logs
+from kai_es.runtime.demo import Books, Demo, Outcome
+from kai_es.runtime.embedded import embedded
+from kai_es.runtime.instance import Instance
+from kai_es.runtime.settings import add_data_argument, from_args
+from kai_es.simulate.trace import import_trace
+from kai_es.simulate.workload import Sizes, Workload, generate
+from kai_es.usage.report import as_table
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `demo`."""
+    parser = subparsers.add_parser(
+        "demo", help="cluster, log, decisions, binds, usage report, replay check; ends by itself"
+    )
+    parser.add_argument("--nodes", type=int, default=50, metavar="N")
+    parser.add_argument("--jobs", type=int, default=400, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="S")
+    parser.add_argument("--nodes-file", type=Path, metavar="CSV", help="nodes of a trace")
+    parser.add_argument("--trace", type=Path, metavar="CSV", help="pods of a trace")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pods of the trace")
+    parser.add_argument(
+        "--speed", default="max", metavar="X", help="divide the trace's times, or max: all at once"
+    )
+    parser.add_argument("--plain", action="store_true", help="one line per second, no live line")
+    parser.set_defaults(config="")
+    add_data_argument(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo; exit 0 if everything was right."""
+    workload = _workload(args)
+    logs.configure(level="warning", json_lines=False)
+    return asyncio.run(_run(args, workload))
+
+
+async def _run(args: argparse.Namespace, workload: Workload) -> int:
+    settings = from_args(args)
+    if args.data is None:
+        _clear(settings.data)
+    elif settings.data.exists() and any(settings.data.iterdir()):
+        raise UsageError(f"--data {args.data} is not empty: name a new folder")
+    once = args.trace is not None and args.speed == "max"
+    async with embedded(settings) as stack:
+        demo = Demo(stack, workload, once=once, out=sys.stdout, plain=args.plain)
+        outcome = await demo.run(args.seed)
+        _print_outcome(outcome)
+        books = await demo.close_books()
+    _print_books(books)
+    sys.stdout.write(
+        f"look around: kai-es explain|cycles|replay|report … --data {settings.data}\n\n"
+    )
+    _print_verdict(outcome, books)
+    right = not (outcome.stalled or outcome.overcommitted or books.violation)
+    return OK if right and books.n_identical == books.n_cycles else NO
+
+
+def _workload(args: argparse.Namespace) -> Workload:
+    if (args.trace is None) != (args.nodes_file is None):
+        raise UsageError("--trace and --nodes-file go together: name both files")
+    if args.trace is None:
+        try:
+            return generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs))
+        except ValueError as exc:
+            raise UsageError(str(exc)) from exc
+    return import_trace(args.nodes_file, args.trace, speed=_speed(args.speed), limit=args.limit)
+
+
+def _speed(text: str) -> float | None:
+    if text == "max":
+        return None
+    try:
+        return float(text)
+    except ValueError as exc:
+        raise UsageError(f"--speed is {text!r}, want a number above 0, or max") from exc
+
+
+def _clear(data: Path) -> None:
+    """Remove what the last demo left in the default folder, if no demo runs there."""
+    instance = Instance(data)
+    if instance.marker.exists():
+        with instance.check().hold():
+            shutil.rmtree(data)
+
+
+def _print_outcome(outcome: Outcome) -> None:
+    out = sys.stdout
+    if outcome.stalled:
+        out.write("stalled: nothing changes any more\n")
+    rate = outcome.placed / outcome.seconds
+    out.write(f"\n{outcome.placed} pods in {outcome.seconds:.1f} s: {rate:.0f} pods/s\n")
+    out.write(outcome.gpus.text() + "\n")
+    for reason, n in outcome.waiting.items():
+        out.write(f"waiting: {n} pods, {reason}\n")
+    for name in outcome.overcommitted:
+        out.write(f"OVERCOMMITTED: node {name}\n")
+    out.write(f"overcommitted nodes: {len(outcome.overcommitted)}\n\n")
+
+
+def _print_books(books: Books) -> None:
+    sys.stdout.write(as_table(books.sums, By.QUEUE, None) + "\n")
+    for difference in books.differences:
+        sys.stdout.write(f"DIFFERS {difference}\n")
+    sys.stdout.write(f"cycles with a bind: {books.n_binding}\n")
+
+
+def _print_verdict(outcome: Outcome, books: Books) -> None:
+    """The last lines, which scripts rely on."""
+    identity = "exact" if books.violation is None else f"VIOLATED: {books.violation}"
+    sys.stdout.write(
+        f"placed: {outcome.placed} of {outcome.created} pods\n"
+        f"usage identity: {identity}\n"
+        f"replay: {books.n_identical}/{books.n_cycles} cycles identical\n"
+    )

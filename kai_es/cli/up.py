@@ -1,0 +1,43 @@
+"""`kai-es up --embedded`: the whole platform on this machine, on any cluster."""
+
+import argparse
+import asyncio
+import sys
+
+from kai_es.cli.exits import OK
+from kai_es.runtime import logs
+from kai_es.runtime.embedded import ALL_PARTS, embedded
+from kai_es.runtime.settings import add_arguments, from_args
+from kai_es.runtime.stopping import stop_event
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `up`."""
+    parser = subparsers.add_parser("up", help="run everything here, embedded, as a service")
+    parser.add_argument(
+        "--embedded", action="store_true", required=True, help="SQLite log, embedded PostgreSQL"
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="/healthz /readyz /metrics"
+    )
+    parser.add_argument(
+        "--simulate", action="store_true", help="on a simulated API server instead of a cluster"
+    )
+    add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until told to stop."""
+    logs.configure(level="info", json_lines=False)
+    asyncio.run(_up(args))
+    return OK
+
+
+async def _up(args: argparse.Namespace) -> None:
+    stop = stop_event()
+    async with embedded(from_args(args)) as stack:
+        if args.simulate:
+            await stack.start_cluster(seed=0)
+        stack.start_parts(ALL_PARTS, listen=args.listen)
+        sys.stderr.write(f"kai-es runs; log lines in {stack.instance.logs}, stop with ^C\n")
+        await stop.wait()

@@ -1,0 +1,36 @@
+"""The database of the settings: the one named, or the instance's embedded PostgreSQL."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import Engine
+
+from kai_es.runtime.instance import Instance
+from kai_es.runtime.settings import Settings
+from kai_es.storage.embedded import EmbeddedPostgres
+from kai_es.storage.engine import connect_to
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Engine]:
+    """An engine on the database; the embedded server is attached to, or started for as long.
+
+    Raises:
+        ConfigError: no instance in the data folder.
+        UnavailableError: the embedded server does not come up.
+    """
+    if settings.database:
+        engine = connect_to(settings.database)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+        return
+    postgres = EmbeddedPostgres(Instance(settings.data).check().postgres)
+    engine = connect_to(await asyncio.to_thread(postgres.start))
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+        await asyncio.to_thread(postgres.stop)

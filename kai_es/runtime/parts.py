@@ -1,0 +1,233 @@
+"""Which parts there are, and how each is made from the settings."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from sqlalchemy import Engine
+
+from kai_es.binder.service import Binder
+from kai_es.cluster.api import ApiServer
+from kai_es.cluster.endpoint import found
+from kai_es.cycle.loop import Setting
+from kai_es.cycle.scheduler import Scheduler
+from kai_es.events.decisions import Gate, Verdict
+from kai_es.intake.service import Informer
+from kai_es.ports.clock import Clock
+from kai_es.ports.errors import ConfigError
+from kai_es.ports.eventlog import EventLog, Leadership, Offsets
+from kai_es.reader import View
+from kai_es.runtime.clock import SystemClock
+from kai_es.runtime.configuration import shard_configs
+from kai_es.runtime.database import open_database
+from kai_es.runtime.part import Part
+from kai_es.runtime.settings import Settings
+from kai_es.runtime.wiring import holder, open_log
+from kai_es.storage.checkpoint import PostgresCheckpoints
+from kai_es.storage.history import PostgresHistory
+from kai_es.storage.usage import PostgresUsage
+from streams.books import Books
+from streams.checkpointer import Checkpointer
+from streams.local import LocalRunner
+from streams.projection import history_projection, usage_projection
+from streams.rollup import RollUps
+from streams.snapshot import SnapshotStream
+
+
+@dataclass(slots=True)
+class Wiring:
+    """What parts are made from. What costs a connection is opened when the first part asks."""
+
+    settings: Settings
+    log: EventLog
+    leadership: Leadership
+    offsets: Offsets
+    clock: Clock
+    holder: str
+    stack: AsyncExitStack
+    _cluster: ApiServer | None = None
+    _engine: Engine | None = None
+
+    async def cluster(self) -> ApiServer:
+        """The API server of the settings."""
+        if self._cluster is None:
+            endpoint = found(self.settings.kubeconfig or None)
+            self._cluster = await self.stack.enter_async_context(ApiServer(endpoint))
+        return self._cluster
+
+    async def engine(self) -> Engine:
+        """The database of the settings."""
+        if self._engine is None:
+            self._engine = await self.stack.enter_async_context(open_database(self.settings))
+        return self._engine
+
+
+Maker = Callable[[Wiring], Awaitable[Part]]
+
+
+async def _informer(wiring: Wiring) -> Part:
+    informer = Informer(
+        cluster=await wiring.cluster(),
+        eventlog=wiring.log,
+        leadership=wiring.leadership,
+        clock=wiring.clock,
+        holder=wiring.holder,
+        configs=shard_configs(wiring.settings),
+    )
+    return Part(
+        name="informer",
+        run=informer.run,
+        ready=lambda: [f"{kind}: {text}" for kind, text in sorted(informer.problems().items())],
+    )
+
+
+async def _snapshot(wiring: Wiring) -> Part:
+    stream = SnapshotStream(
+        log=wiring.log,
+        leadership=wiring.leadership,
+        clock=wiring.clock,
+        holder=wiring.holder,
+    )
+    status = stream.status
+    return Part(
+        name="snapshot",
+        run=stream.run,
+        ready=lambda: _trouble(status.trouble),
+        gauges={
+            "lag_seconds": ("Age of the oldest record not in a batch", stream.lag_s),
+            "batches": ("Batches written", lambda: status.n_batches),
+            "rows": ("Rows written", lambda: status.n_rows),
+            "parked": ("Versions parked", lambda: status.n_parked),
+        },
+    )
+
+
+async def _scheduler(wiring: Wiring) -> Part:
+    settings = wiring.settings
+    view = View(wiring.log, wiring.clock)
+    setting = Setting(wiring.log, wiring.clock, view, settings.shard, partition=0)
+    scheduler = Scheduler(setting, leadership=wiring.leadership, holder=wiring.holder)
+    status = scheduler.status
+    return Part(
+        name="scheduler",
+        run=scheduler.run,
+        stop=scheduler.stop,
+        ready=lambda: [
+            *([status.trouble] if status.trouble else []),
+            *_gate(status.state, status.gate),
+        ],
+        gauges={
+            "cycles": ("Cycles published", lambda: status.n_cycles),
+            "binds": ("Binds decided", lambda: status.n_binds),
+            "evictions": ("Evictions decided", lambda: status.n_evicts),
+            "decision_seconds": ("Duration of the last decision", lambda: status.took_ms / 1000),
+        },
+    )
+
+
+async def _binder(wiring: Wiring) -> Part:
+    binder = Binder(
+        cluster=await wiring.cluster(),
+        eventlog=wiring.log,
+        leadership=wiring.leadership,
+        offsets=wiring.offsets,
+        clock=wiring.clock,
+        holder=wiring.holder,
+    )
+    return Part(name="binder", run=binder.run)
+
+
+def _trouble(text: str) -> list[str]:
+    return [text] if text else []
+
+
+def _gate(state: str, gate: Gate) -> list[str]:
+    """A leader whose gate is closed is not doing its work; a standby is."""
+    if state != "leading" or gate.verdict is Verdict.OPEN:
+        return []
+    return [f"gate {gate.verdict.name.lower()}: {reason}" for reason in gate.reasons]
+
+
+async def _books(wiring: Wiring, names: Collection[str]) -> Part:
+    """The projections of `names`, fed by one reader."""
+    runner = _runner(wiring.log, await wiring.engine(), wiring.clock, names)
+    status = runner.status
+    return Part(
+        name="books",
+        run=runner.run,
+        stop=runner.stop,
+        ready=lambda: _trouble(status.trouble),
+        gauges={
+            "lag_seconds": ("Age of the oldest batch not folded", lambda: status.lag_s),
+            "offset": ("Snapshot offset folded", lambda: status.offset),
+            "diverged": ("Digest mismatches found", lambda: status.n_diverged),
+        },
+    )
+
+
+def _runner(log: EventLog, engine: Engine, clock: Clock, names: Collection[str]) -> LocalRunner:
+    checkpoints, usage_store = PostgresCheckpoints(engine), PostgresUsage(engine)
+    usage = usage_projection(usage_store, clock)
+    history = history_projection(PostgresHistory(engine), clock)
+    checkpointer = Checkpointer(checkpoints, log, clock)
+    books = Books(
+        log,
+        clock,
+        projections=[projection for projection in (usage, history) if projection.name in names],
+        checkpoints=checkpoints,
+        checkpointer=checkpointer if "checkpoint" in names else None,
+        rollups=RollUps(usage_store, usage, clock) if "usage" in names else None,
+    )
+    return LocalRunner(log, books, clock)
+
+
+async def catch_up(settings: Settings, engine: Engine) -> None:
+    """Bring the books of an instance, whose parts are stopped, to the end of its log."""
+    async with open_log(settings) as opened:
+        await _runner(opened.log, engine, SystemClock(), BOOKS).catch_up()
+
+
+MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
+    {
+        "scheduler": _scheduler,
+        "binder": _binder,
+        "informer": _informer,
+        "snapshot": _snapshot,
+    }
+)
+"""In the order in which they are stopped: who decides first, who writes down last."""
+
+BOOKS: Final = ("usage", "history", "checkpoint")
+"""Projections into Postgres; those of one process share one reader."""
+
+NAMES: Final = (*MAKERS, *BOOKS)
+
+
+@asynccontextmanager
+async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Sequence[Part]]:
+    """The named parts, ready to run; what they use is closed at the end.
+
+    Raises:
+        ConfigError: an unknown part, or settings that cannot work.
+        UnavailableError: the database does not come up.
+    """
+    unknown = sorted(set(names) - set(NAMES))
+    if unknown:
+        raise ConfigError(f"unknown part {unknown[0]!r}, known: {', '.join(NAMES)}")
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_log(settings))
+        wiring = Wiring(
+            settings=settings,
+            log=opened.log,
+            leadership=opened.leadership,
+            offsets=opened.offsets,
+            clock=SystemClock(),
+            holder=holder(),
+            stack=stack,
+        )
+        parts = [await maker(wiring) for name, maker in MAKERS.items() if name in names]
+        if books := [name for name in BOOKS if name in names]:
+            parts.append(await _books(wiring, books))
+        yield parts

@@ -1,0 +1,1 @@
+"""The whole platform as separate processes, killed on purpose, and what must hold afterwards."""
