@@ -113,13 +113,13 @@ class SqliteLog:
         self, topic: str, partition: int, start: Position, *, follow: bool
     ) -> AsyncIterator[Sequence[Entry]]:
         """See the port."""
-        part = await self._reading(lambda file: file.parts[topic, partition])
+        part = await self.look(lambda file: file.parts[topic, partition])
         stop = None if follow else (await self.end(topic))[partition]
         position: int = start
         if follow:
             self._watch()
         while not (follow and self._closed.is_set()):
-            chunk = await self._reading(partial(self._chunk, part, position, stop))
+            chunk = await self.look(partial(self._chunk, part, position, stop))
             if chunk.entries:
                 position = chunk.entries[-1].position + 1
                 yield chunk.entries
@@ -147,7 +147,7 @@ class SqliteLog:
         return {number: Position(extent.end) for number, extent in extents.items()}
 
     async def _extents(self, topic: str) -> Mapping[int, entries.Extent]:
-        return await self._reading(lambda file: entries.extents(file, topic, now_ms=self.now_ms()))
+        return await self.look(lambda file: entries.extents(file, topic, now_ms=self.now_ms()))
 
     async def trim(self, topic: str, partition: int, before: Position) -> None:
         """See the port."""
@@ -174,7 +174,7 @@ class SqliteLog:
         for file in self._files:
             file.close()
 
-    # Threads ---------------------------------------------------------------------------------
+    # Works on the file, in threads
 
     async def write(self, work: Callable[[LogFile], T]) -> T:
         """Do a work durably; works that wait for the disk share one commit.
@@ -208,7 +208,8 @@ class SqliteLog:
             if not gone:
                 self._expire_at = now + EXPIRE_S
 
-    async def _reading(self, work: Callable[[LogFile], T]) -> T:
+    async def look(self, work: Callable[[LogFile], T]) -> T:
+        """Do a work that only reads."""
         if self._closed.is_set():
             raise UnavailableError(f"the log {self.path} is closed")
         loop = asyncio.get_running_loop()

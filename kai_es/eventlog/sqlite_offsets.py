@@ -14,16 +14,14 @@ class SqliteOffsets:
 
     async def load(self, consumer: str, topic: str) -> Mapping[int, Mark]:
         """See the port."""
-        rows = await self._log.write(
+        rows = await self._log.look(
             lambda file: file.db.execute(
                 "SELECT partition, position, note FROM mark WHERE consumer = ? AND topic = ?",
                 (consumer, topic),
             ).fetchall()
         )
-        # texts of this file come as bytes
         return {
-            partition: Mark(Position(position), bytes(note).decode())
-            for partition, position, note in rows
+            partition: Mark(Position(position), note.decode()) for partition, position, note in rows
         }
 
     async def store(self, consumer: str, topic: str, marks: Mapping[int, Mark]) -> None:
