@@ -53,7 +53,7 @@ def open_plugins(session: Session) -> None:
     """Register the configured plugins in their order."""
     error = session.hooks.victim_invariant_error
     if error:
-        refusal = Reason(code="injected", args={"error": error})
+        refusal = Reason(code="injected", args={"text": error})
         session.ext.hopeless.append(lambda _task: refusal)
     for option in session.config.plugins:
         if option.name in session.hooks.skip_plugins:

@@ -6,9 +6,12 @@ from typing import Any
 
 from kai_es.events.decisions import Bind, Evict, Pipeline
 from kai_es.kube.labels import GPU_MICRO
+from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.columns.resources import GPU_ROW
+from kai_es.scheduler.framework.failures import task_reason
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.reasons import render
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance.scheduler_cases.world import NOW_MS, STARTED, STATUS, World
 
@@ -35,6 +38,9 @@ class View:
     def groups(self, task: str) -> tuple[str, ...]:
         return self.session.groups_of(self.row[task])
 
+    def job(self, name: str) -> Job:
+        return next(job for job in self.session.columns.jobs.values() if job.name == name)
+
     def accepted(self, task: str) -> float:
         n = self.session.node_of(self.row[task])
         return 0.0 if n == NO_ROW else self.session.fair(self.row[task], n)[2] / GPU_MICRO
@@ -48,8 +54,10 @@ def differences(view: View) -> Iterator[str]:
         tasks = [task["name"] for task in jobs[name]["tasks"]]
         yield from _tasks(view, f"job {name}", tasks, want)
         yield from _job(view, name, want)
+        yield from _job_errors(view, name, want)
     for name, want in expect["tasks"].items():
         yield from _tasks(view, f"task {name}", [name], want)
+        yield from _task_error(view, name, want)
     yield from _nodes(view, expect["nodes"])
     for status, number in (expect.get("status_totals") or {}).items():
         got = sum(1 for task in view.world.tasks if view.status(task) is STATUS[status.lower()])
@@ -80,13 +88,40 @@ def _tasks(view: View, what: str, tasks: list[str], want: Case) -> Iterator[str]
 
 
 def _job(view: View, name: str, want: Case) -> Iterator[str]:
-    job = next(job for job in view.session.columns.jobs.values() if job.name == name)
+    job = view.job(name)
     start = view.session.ledger.marks(job).last_start_ms
     if STATUS[want["status"].lower()] in STARTED and not start:
         yield f"job {name}: has no start time"
     age = want.get("last_start_min_age_seconds")
     if age is not None and NOW_MS - start < 1000 * age:
         yield f"job {name}: started {NOW_MS - start} ms ago, want {age} s or more"
+
+
+def _job_errors(view: View, name: str, want: Case) -> Iterator[str]:
+    reasons = view.session.failures.jobs.get(view.job(name), [])
+    if "fit_error" in want:
+        got = render.pod_group_detailed(reasons)
+        if got != want["fit_error"]:
+            yield f"job {name}: fit error is {got!r}, want {want['fit_error']!r}"
+    if "fit_error_contains" in want:
+        found = render.job_errors(reasons)
+        first = found[0].detailed if found else ""
+        if not found or want["fit_error_contains"] not in first:
+            yield f"job {name}: first fit error is {first!r}, want {want['fit_error_contains']!r}"
+
+
+def _task_error(view: View, name: str, want: Case) -> Iterator[str]:
+    if "fit_error_contains" not in want:
+        return
+    failure = view.session.failures.tasks.get(view.row[name])
+    pod = view.session.row(view.row[name]).pod
+    got = (
+        ""
+        if failure is None
+        else render.task_message(task_reason(failure), f"{pod.namespace}/{pod.name}")
+    )
+    if want["fit_error_contains"] not in got:
+        yield f"task {name}: fit error is {got!r}, want {want['fit_error_contains']!r}"
 
 
 def _nodes(view: View, nodes: Mapping[str, Case]) -> Iterator[str]:
