@@ -3,13 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
+from kai_es.events.decisions import Reason
 from kai_es.kube.labels import UNLIMITED
+from kai_es.kube.objects import Queue
+from kai_es.scheduler.columns.lens import Lens
+from kai_es.scheduler.columns.queues import NO_QUEUE, QueueColumns
 from kai_es.scheduler.fairness.order import QueueStanding, queue_key
 from kai_es.scheduler.fairness.vectors import NOTHING, Vector, added
 from kai_es.scheduler.flags import Flags
 from kai_es.scheduler.jobs import delay, gang
-from kai_es.scheduler.jobs.admission import Exclusion, JobFacts, WalkFilters, exclusion
 from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
+from kai_es.scheduler.reasons import codes
+from kai_es.scheduler.reasons.render import job_errors
 from kai_es.snapshot import status as statuses
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance import build
@@ -142,34 +147,34 @@ def _wanted(job: WalkedJob, flags: Flags) -> Vector:
 
 
 def _admitted(jobs: list[WalkedJob], case: Input, table: QueueTable, result: Result) -> Any:
+    """The jobs that enter, by the rules that the actions ask in this order."""
     options = case["options"]
-    filters = WalkFilters(
-        pending=options.get("filterNonPending", False),
-        ready=options.get("filterUnready", False),
-        preemptible=options.get("filterNonPreemptible", False),
-        active=options.get("filterNonActiveAllocated", False),
-        preemption_delay=options.get("filterWithinPreemptionDelay", False),
-    )
+    columns = QueueColumns((_queue_of(raw) for raw in table.queues), Lens(pool_key=""))
     admitted = []
     for job in jobs:
-        row = table.uids.index(job.raw["queue"]) if job.raw["queue"] in table.uids else -1
-        parent = table.queues[row].get("parent") if row >= 0 else ""
-        rooted = row >= 0 and (not parent or parent in table.uids)
-        why = exclusion(_facts(job, served=rooted and not table.children[row]), filters, NOW_MS)
-        if why is None:
-            admitted.append((row, job))
-        elif why is Exclusion.PREEMPTION_DELAY:
-            result["fitErrorReasons"][job.name] = [why.value]
+        row = columns.row.get(job.raw["queue"], NO_QUEUE)
+        if row == NO_QUEUE or not columns.is_leaf(row) or _filtered(job, options):
+            continue
+        late = options.get("filterWithinPreemptionDelay", False)
+        if late and delay.within_preemption_delay(job.delay_end, NOW_MS):
+            reason = Reason(code=codes.PREEMPTION_DELAY, args={"until_ms": job.delay_end or 0})
+            words = [error.reason for error in job_errors([reason])]
+            result["fitErrorReasons"][job.name] = words
+            continue
+        admitted.append((table.uids.index(job.raw["queue"]), job))
     return admitted
 
 
-def _facts(job: WalkedJob, *, served: bool) -> JobFacts:
+def _queue_of(raw: Mapping[str, Any]) -> Queue:
+    return Queue(uid=raw["uid"], name=raw["uid"], parent=raw.get("parent") or "")
+
+
+def _filtered(job: WalkedJob, options: Input) -> bool:
     counts = job.job.counts
-    return JobFacts(
-        has_pending=any(counts(frozenset({TaskStatus.PENDING}))),
-        ready=gang.ready_for_scheduling(job.job.tree, ungated(job.job)),
-        preemptible=job.raw.get("preemptibility") == "preemptible",
-        has_active=any(counts(statuses.ACTIVE_ALLOCATED)),
-        queue_serves=served,
-        delay_end_ms=job.delay_end,
-    )
+    tests = {
+        "filterUnready": gang.ready_for_scheduling(job.job.tree, ungated(job.job)),
+        "filterNonPending": any(counts(frozenset({TaskStatus.PENDING}))),
+        "filterNonPreemptible": job.raw.get("preemptibility") == "preemptible",
+        "filterNonActiveAllocated": any(counts(statuses.ACTIVE_ALLOCATED)),
+    }
+    return any(options.get(name, False) and not passed for name, passed in tests.items())
