@@ -176,7 +176,6 @@ def picture(columns):
         "free": amounts(nodes.amounts[1]),
         "used": amounts(nodes.amounts[2]),
         "devices": nodes.devices,
-        "lossy": nodes.lossy.tolist(),
         "foreign": nodes.foreign.tolist(),
         "ready": nodes.ready.tolist(),
         "total": nodes.total(),

@@ -20,8 +20,8 @@ _NODE_REASONS_MAX: Final = 3  # a person reads three causes, not two hundred
 
 
 def plain_lines(reasons: Iterable[Reason]) -> list[str]:
-    """A sentence or two per reason, dominant first, each with its fix."""
-    return [line for reason in reasons for line in _lines(reason)]
+    """A sentence or two per reason, dominant first, each with its fix and each once."""
+    return list(dict.fromkeys(line for reason in reasons for line in _lines(reason)))
 
 
 def plain(reason: Reason) -> str:
