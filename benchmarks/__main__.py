@@ -16,7 +16,9 @@ from benchmarks.clusters import SHAPES as CYCLES
 
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
+    "binds": "benchmarks.cluster_parts",
     "books": "benchmarks.books",
+    "intake": "benchmarks.cluster_parts",
     "log": "benchmarks.log",
     "log-kafka": "benchmarks.log_kafka",
     "rows": "benchmarks.rows",

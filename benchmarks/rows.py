@@ -11,7 +11,7 @@ from kai_es.kube.parse import parse
 from projectors.objects import rows_of
 
 N_OBJECTS = 20_000
-_POD: dict[str, Any] = {
+POD: dict[str, Any] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {
@@ -68,8 +68,8 @@ _POD: dict[str, Any] = {
 
 def record(n: int) -> bytes:
     """The stored bytes of the n-th pod."""
-    metadata = {**_POD["metadata"], "name": f"train-{n}", "uid": f"uid-{n}"}
-    spec = {**_POD["spec"], "nodeName": f"node-{n % 500}"}
+    metadata = {**POD["metadata"], "name": f"train-{n}", "uid": f"uid-{n}"}
+    spec = {**POD["spec"], "nodeName": f"node-{n % 500}"}
     seen = ObjectSeen(
         kind="Pod",
         uid=f"uid-{n}",
@@ -77,7 +77,7 @@ def record(n: int) -> bytes:
         name=f"train-{n}",
         rv=n,
         incarnation=1,
-        object={**_POD, "metadata": metadata, "spec": spec},
+        object={**POD, "metadata": metadata, "spec": spec},
     )
     envelope = pack(
         seen, topic="objects", record_id=str(n), event_time=n, ingest_time=n, producer="bench"

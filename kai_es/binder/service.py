@@ -110,6 +110,13 @@ class Binder:
         """Requests that were read and have no final result yet."""
         return sum(part.progress.n_open() for part in self._partitions.values())
 
+    def trouble(self) -> str:
+        """What keeps it from its work, "" = nothing; a standby has no trouble."""
+        return f"API server unavailable: {text}" if (text := self._trouble()) else ""
+
+    def _trouble(self) -> str:
+        return self._walker.trouble if self._leads else ""
+
     async def run(self) -> None:
         """Wait until this process has the role, then bind until cancelled.
 

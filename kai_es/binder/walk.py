@@ -65,6 +65,9 @@ class Walker:
         binder: name of this process in results.
     """
 
+    trouble: str
+    """Why the API server did not answer last, "" = it did."""
+
     def __init__(
         self,
         *,
@@ -83,6 +86,7 @@ class Walker:
         self._rng = rng
         self._nodes = NodeUids(cluster, clock)
         self._calls = asyncio.Semaphore(IN_FLIGHT)
+        self.trouble = ""
 
     async def walk(self, job: Job, progress: Progress) -> None:
         """Walk a request to its final result, or until somebody else answers it."""
@@ -138,9 +142,12 @@ class Walker:
                 answer, following = "denied", course.denied(_said(exc))
             except UnavailableError as exc:
                 answer = "unavailable"
+                self.trouble = exc.message
                 following = course.unavailable(_said(exc), after_s=exc.retry_after_s)
             else:
                 answer = "ok"
+            if answer != "unavailable":
+                self.trouble = ""
             metrics.CALLS.labels(call, answer).inc()
             return following
 

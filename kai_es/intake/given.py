@@ -84,6 +84,7 @@ class Given:
             [*changes, Change(kind, known.incarnation, known.rv, now_ms, listed)]
         )
         await self._publisher.flush()
+        self._publisher.say_alive()
 
     def _numbered(self, given: dict[str, Any]) -> dict[str, Any]:
         """A copy with uid and number: the known one if the content is, else the next."""

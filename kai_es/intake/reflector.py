@@ -127,6 +127,7 @@ class Reflector:
         self._publisher.seen_ms[kind] = now_ms
         await self._publisher.put([*changes, self._as_change(rv, now_ms, listed)])
         await self._publisher.flush()
+        self._publisher.say_alive()  # the gate need not wait for the next regular one
         self.problem = ""
         metrics.OBJECTS.labels(kind).set(len(known.versions))
         logger.info(

@@ -433,10 +433,12 @@ async def test_outage_is_sat_out_and_little_is_published(world, pods):
             while len(pods.calls) < NOTED + 4:
                 await asyncio.sleep(0.005)
         assert len(await world.results(request_id)) == NOTED
+        assert "connection refused" in binder.trouble()
         world.clock.ms += 120_001
         await asyncio.sleep(0.02)
         pods.away = False
         assert (await world.final(request_id)).code == "expired"
+        assert binder.trouble() == ""
     assert world.closed() == request_id
 
 
