@@ -33,14 +33,17 @@ def pick_devices(
     memory, n_wanted = task_memory(shape, capacity), shape.spec.gpu.count
     devices = state.devices[n]
     offers: list[tuple[float, str | None]] = [
-        (_score(session, devices[group].used / capacity), group)
+        (score, group)
         for group in sorted(devices)
         if devices[group].fits(memory, capacity)
+        and (score := _score(session, devices[group].used, capacity)) is not None
     ]
     is_idle, is_free = (int(state.amounts[p, GPU_ROW, n]) for p in (IDLE, FREE))
     n_whole = int(is_idle / GPU_MICRO) + int((is_free - is_idle) / GPU_MICRO)
     if (is_idle > 0 or is_free > is_idle) and n_whole > 0:
-        offers += [(_score(session, None), None)] * n_whole
+        score = _score(session, None, capacity)
+        if score is not None:
+            offers += [(score, None)] * n_whole
     offers.sort(key=lambda offer: -offer[0])  # stable: groups by name, whole devices last
     if len(offers) < n_wanted:
         return None
@@ -56,10 +59,13 @@ def pick_devices(
     return tuple(groups), waits
 
 
-def _score(session: "Session", used: float | None) -> float:
+def _score(session: "Session", used: int | None, capacity: int) -> float | None:
     total = 0.0
-    for score in session.ext.gpu_scores:
-        total += score(used)
+    for plugin in session.ext.gpu_scores:
+        score = plugin(used, capacity)
+        if score is None:
+            return None
+        total += score
     return total
 
 

@@ -56,7 +56,8 @@ class Extensions:
     node_why:    reason why a node is not in such a mask; first wins, in display order.
     node_checks: per task and node, for shapes that `dynamic` says yes to.
     scores:      float64 [N] or None per placement; added up.
-    gpu_scores:  score of a shared device (its `used` share) or of a whole one (None); added up.
+    gpu_scores:  score of a shared device (MiB used) or of a whole one (None) on a node with so many
+                 MiB per device, None = not offered; added up.
     generators:  scenario generators by name.
     allocated, deallocated: events; row and node.
     """
@@ -84,7 +85,7 @@ class Extensions:
     dynamic: list[Callable[["Shape"], bool]] = field(default_factory=list)
     node_checks: list[NodeCheck] = field(default_factory=list)
     scores: "list[Callable[[Fit, NodeSet, int], Scores | float]]" = field(default_factory=list)
-    gpu_scores: list[Callable[[float | None], float]] = field(default_factory=list)
+    gpu_scores: list[Callable[[int | None, int], float | None]] = field(default_factory=list)
     generators: dict[str, Any] = field(default_factory=dict)
     allocated: list[Callable[[int, int], None]] = field(default_factory=list)
     deallocated: list[Callable[[int, int], None]] = field(default_factory=list)

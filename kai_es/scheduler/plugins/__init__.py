@@ -16,6 +16,7 @@ from kai_es.scheduler.plugins import (
     placement,
     predicates,
     proportion,
+    sharing,
 )
 
 Open = Callable[[Session, Mapping[str, str]], None]
@@ -38,9 +39,9 @@ BUILDERS: Final[Mapping[str, Open]] = {
     "resourcetype": placement.open_resourcetype,
     "nominatednode": placement.open_nominatednode,
     "nodeplacement": placement.open_nodeplacement,
-    "gpusharingorder": placement.open_gpusharingorder,
-    "gpupack": placement.open_gpupack,
-    "gpuspread": placement.open_gpuspread,
+    "gpusharingorder": sharing.open_gpusharingorder,
+    "gpupack": sharing.open_gpupack,
+    "gpuspread": sharing.open_gpuspread,
     "minruntime": minruntime.open_minruntime,
     "sg-nodelocalgreedy": generators.open_nodelocalgreedy,
     "sg-multinodegang": generators.open_multinodegang,

@@ -1,10 +1,10 @@
-"""Which node, and which device on it: scores of nodes and of devices.
+"""Which node: scores of nodes; those of devices are in `sharing`.
 
 Magnitudes act lexicographically: density 0…9, resource type 10, availability 1,000, shared device
 10,000, nominated node 10,000,000.
 
-Reference: pkg/scheduler/plugins/{nodeplacement,nodeavailability,resourcetype,gpusharingorder,
-nominatednode,gpupack,gpuspread,scores} (plugins §2, §4, §5.5).
+Reference: pkg/scheduler/plugins/{nodeplacement,nodeavailability,resourcetype,nominatednode,scores}
+(plugins §2, §4).
 """
 
 from collections import Counter
@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_es.kube.labels import GPU_MICRO
-from kai_es.scheduler.columns.nodes import task_memory
 from kai_es.scheduler.columns.resources import CPU_ROW, GPU_ROW
 from kai_es.scheduler.framework.fit import Fit, NodeSet
 from kai_es.scheduler.framework.session import Session
@@ -23,7 +22,6 @@ from kai_es.scheduler.framework.session import Session
 HIGH_DENSITY: Final = 9.0
 RESOURCE_TYPE: Final = 10.0
 AVAILABILITY: Final = 1_000.0
-GPU_SHARING: Final = 10_000.0
 NOMINATED_NODE: Final = 10_000_000.0
 
 _Arguments = Mapping[str, str]
@@ -61,34 +59,6 @@ def open_nominatednode(session: Session, arguments: _Arguments) -> None:
         return scores
 
     session.ext.scores.append(score)
-
-
-def open_gpusharingorder(session: Session, arguments: _Arguments) -> None:
-    """Nodes with a shared device that has room; a task without GPUs fits any (plugins §4.4)."""
-
-    def score(fit: Fit, _nodes: NodeSet, _task: int) -> _Scores | float:
-        state = session.nodes
-        if not state.sharing:
-            return 0.0
-        scores = np.zeros(len(state))
-        for n in state.sharing:
-            capacity = state.columns.facts[n].gpu_memory
-            memory = task_memory(fit.shape, capacity)
-            if any(device.fits(memory, capacity) for device in state.devices[n].values()):
-                scores[n] = GPU_SHARING
-        return scores
-
-    session.ext.scores.append(score)
-
-
-def open_gpupack(session: Session, arguments: _Arguments) -> None:
-    """The fullest shared device first, whole ones last."""
-    session.ext.gpu_scores.append(lambda used: 0.0 if used is None else used)
-
-
-def open_gpuspread(session: Session, arguments: _Arguments) -> None:
-    """Whole devices first, then the emptiest shared one."""
-    session.ext.gpu_scores.append(lambda used: 1.0 if used is None else 1.0 - used)
 
 
 def open_nodeplacement(session: Session, arguments: _Arguments) -> None:
