@@ -33,8 +33,8 @@ BAD_INPUT_ERRORS: Final = (
 """What the input (arguments, files, the log, the servers) can be blamed for; the text says how."""
 
 COMMANDS: Final = (
-    *("demo", "up", "run", "decide", "replay", "explain", "capture"),
-    *("log", "deadletter"),
+    *("demo", "up", "run", "decide", "cycles", "replay", "explain", "report", "capture"),
+    *("rebuild", "log", "deadletter"),
 )
 """Subcommands in the order of the help text; each is the module `kai_es.cli.<name>`."""
 
