@@ -1,7 +1,8 @@
 """What a growing scenario frees, and whether that can be enough.
 
-Equal to the reference's accumulated-scenario filters, kept up batch by batch: it only saves
-simulations that could not work.
+Equal to the reference's accumulated-scenario filters (`filters.IdleGpuFilter`, the page word for
+word), kept up batch by batch (`tests/property/test_room.py`): it only saves simulations that could
+not work.
 
 Reference: pkg/scheduler/actions/common/solvers/accumulated_scenario_filters (scheduler-core §10.4).
 """
