@@ -28,14 +28,23 @@ class HolderKeeps(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pyt
     kafka-python's own assignors ask the group leader's metadata for the partitions; when that has
     not come yet they assign none, and nothing ever makes them assign anew. Here the one partition
     is known beforehand. Nothing moves when a standby comes or goes.
+
+    A member that was thrown out while it was paused still claims the partition when it comes back
+    (kafka-python never forgets an assignment), so a claim counts by its generation.
     """
 
     name = "kai-es-holder-keeps"
+    version = 2  # of the member's metadata: the first with a generation
+
+    def metadata(self, topics: Any) -> Any:
+        """See kafka-python."""
+        subscription = super().metadata(topics)
+        subscription.generation_id = self.generation
+        return subscription
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, ConsumerProtocolAssignment]:
         """See kafka-python."""
-        owners = [member for member in members if self._owned(member)]
-        holder = min(owners or members, key=lambda member: str(member.member_id))
+        holder = min(members, key=self._rank)
         (topic,) = holder.metadata.topics
         return {
             member.member_id: ConsumerProtocolAssignment(
@@ -44,8 +53,10 @@ class HolderKeeps(CooperativeStickyAssignor):  # type: ignore[misc]  # kafka-pyt
             for member in members
         }
 
-    def _owned(self, member: Any) -> bool:
-        return bool(self.parse_member_metadata(member.metadata).partitions)
+    def _rank(self, member: Any) -> tuple[int, str]:
+        """Lowest first: the newest claim, then member ids in order."""
+        claim = self.parse_member_metadata(member.metadata)
+        return -claim.generation if claim.partitions else 1, str(member.member_id)
 
 
 class KafkaLease:
@@ -125,9 +136,10 @@ class KafkaLease:
         while not self._stop.is_set():
             consumer.poll(timeout_ms=_POLL_MS)
             held = consumer.assignment()
-            self._renewed = _last_heartbeat(consumer)
+            # Before looking anew: a process that was paused may have joined again meanwhile.
             if leads and (not held or self.age_s() > self._session_s):
                 return
+            self._renewed = _last_heartbeat(consumer)
             if held and not leads:
                 leads = True
                 consumer.pause(*held)  # it is about who holds it, not about what is in it

@@ -2,14 +2,17 @@ from types import SimpleNamespace
 
 import pytest
 from kafka import TopicPartition
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from kai_es.eventlog.kafka_lease import HolderKeeps
 
 
-def member(member_id, *, owns):
+def member(member_id, *, owns, generation=1):
     assignor = HolderKeeps()
     assignor.member_assignment = [TopicPartition("kai.snapshot", 0)] if owns else []
-    return SimpleNamespace(member_id=member_id, metadata=assignor.metadata({"kai.snapshot"}))
+    assignor.generation = generation
+    sent = assignor.metadata({"kai.snapshot"}).encode()
+    return SimpleNamespace(member_id=member_id, metadata=ConsumerProtocolSubscription.decode(sent))
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,13 @@ def test_who_has_the_role_keeps_it(owner, holder):
     assert {name: given[name].assigned_partitions for name in "abc"} == {
         name: [("kai.snapshot", [0])] if name == holder else [] for name in "abc"
     }
+
+
+def test_a_claim_from_before_a_pause_does_not_count():
+    members = [
+        member("a", owns=True, generation=3),
+        member("b", owns=True, generation=5),
+        member("c", owns=False, generation=5),
+    ]
+    given = HolderKeeps().assign(None, members)
+    assert [name for name in "abc" if given[name].assigned_partitions] == ["b"]
