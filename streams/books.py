@@ -5,7 +5,7 @@ read. The projections' places are in their stores, together with their rows; the
 needs comes from the nearest checkpoint, and from the log from there on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock
@@ -31,6 +31,7 @@ class Books:
         checkpoints: where folds start from.
         checkpointer: takes checkpoints; None = somebody else does.
         rollups: of usage; None = somebody else does.
+        prepare: makes the stores usable (migrates them); called until it once succeeds.
     """
 
     def __init__(
@@ -42,11 +43,13 @@ class Books:
         checkpoints: CheckpointStore,
         checkpointer: Checkpointer | None = None,
         rollups: RollUps | None = None,
+        prepare: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.world = World()
         self.projections = tuple(projections)
         self.checkpointer = checkpointer
         self.rollups = rollups
+        self._prepare = prepare
         self._log = log
         self._clock = clock
         self._checkpoints = checkpoints
@@ -58,6 +61,9 @@ class Books:
             UnavailableError: a store or the log is away: try again.
             HistoryGoneError: the log no longer has what comes next, and no checkpoint covers it.
         """
+        if self._prepare is not None:
+            await self._prepare()
+            self._prepare = None
         places = [await projection.open() for projection in self.projections]
         at_most = min(places) if places else None
         self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)

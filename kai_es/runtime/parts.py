@@ -19,20 +19,14 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.errors import ConfigError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
 from kai_es.reader import View
+from kai_es.runtime.books import BOOKS, books_of, books_parts
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import open_database
 from kai_es.runtime.part import Part
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.wiring import holder, open_log
-from kai_es.storage.checkpoint import PostgresCheckpoints
-from kai_es.storage.history import PostgresHistory
-from kai_es.storage.usage import PostgresUsage
-from streams.books import Books
-from streams.checkpointer import Checkpointer
 from streams.local import LocalRunner
-from streams.projection import history_projection, usage_projection
-from streams.rollup import RollUps
 from streams.snapshot import SnapshotStream
 
 
@@ -150,43 +144,11 @@ def _gate(state: str, gate: Gate) -> list[str]:
     return [f"gate {gate.verdict.name.lower()}: {reason}" for reason in gate.reasons]
 
 
-async def _books(wiring: Wiring, names: Collection[str]) -> Part:
-    """The projections of `names`, fed by one reader."""
-    runner = _runner(wiring.log, await wiring.engine(), wiring.clock, names)
-    status = runner.status
-    return Part(
-        name="books",
-        run=runner.run,
-        stop=runner.stop,
-        ready=lambda: _trouble(status.trouble),
-        gauges={
-            "lag_seconds": ("Age of the oldest batch not folded", lambda: status.lag_s),
-            "offset": ("Snapshot offset folded", lambda: status.offset),
-            "diverged": ("Digest mismatches found", lambda: status.n_diverged),
-        },
-    )
-
-
-def _runner(log: EventLog, engine: Engine, clock: Clock, names: Collection[str]) -> LocalRunner:
-    checkpoints, usage_store = PostgresCheckpoints(engine), PostgresUsage(engine)
-    usage = usage_projection(usage_store, clock)
-    history = history_projection(PostgresHistory(engine), clock)
-    checkpointer = Checkpointer(checkpoints, log, clock)
-    books = Books(
-        log,
-        clock,
-        projections=[projection for projection in (usage, history) if projection.name in names],
-        checkpoints=checkpoints,
-        checkpointer=checkpointer if "checkpoint" in names else None,
-        rollups=RollUps(usage_store, usage, clock) if "usage" in names else None,
-    )
-    return LocalRunner(log, books, clock)
-
-
 async def catch_up(settings: Settings, engine: Engine) -> None:
     """Bring the books of an instance, whose parts are stopped, to the end of its log."""
     async with open_log(settings) as opened:
-        await _runner(opened.log, engine, SystemClock(), BOOKS).catch_up()
+        clock = SystemClock()
+        await LocalRunner(opened.log, books_of(opened.log, engine, clock, BOOKS), clock).catch_up()
 
 
 MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
@@ -198,9 +160,6 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
     }
 )
 """In the order in which they are stopped: who decides first, who writes down last."""
-
-BOOKS: Final = ("usage", "history", "checkpoint")
-"""Projections into Postgres; those of one process share one reader."""
 
 NAMES: Final = (*MAKERS, *BOOKS)
 
@@ -229,5 +188,6 @@ async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Sequ
         )
         parts = [await maker(wiring) for name, maker in MAKERS.items() if name in names]
         if books := [name for name in BOOKS if name in names]:
-            parts.append(await _books(wiring, books))
+            engine = await wiring.engine()
+            parts += books_parts(settings, opened.log, engine, wiring.clock, books)
         yield parts

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import psycopg
 import sqlalchemy
 from sqlalchemy import Engine
+from sqlalchemy import engine as sqlalchemy_engine
 from sqlalchemy import exc as sqlalchemy_exc
 
 from kai_es.ports.errors import ConfigError, UnavailableError
@@ -45,7 +46,7 @@ def connect_to(url: str) -> Engine:
         raise ConfigError(
             f"database address {_no_secret(url)!r}: want postgresql://user@host:5432/database"
         )
-    return sqlalchemy.create_engine(
+    engine = sqlalchemy.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=POOL_SIZE,
         max_overflow=POOL_SIZE,
@@ -56,6 +57,8 @@ def connect_to(url: str) -> Engine:
             "options": f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
         },
     )
+    sqlalchemy.event.listen(engine, "handle_error", _reconnect_if_read_only)
+    return engine
 
 
 @contextlib.contextmanager
@@ -82,6 +85,12 @@ def to_ms(time: datetime.datetime) -> int:
     return (time - EPOCH) // datetime.timedelta(milliseconds=1)
 
 
+def _reconnect_if_read_only(context: sqlalchemy_engine.ExceptionContext) -> None:
+    """A session stays read-only after the database no longer is, or is it on a former primary."""
+    if getattr(context.original_exception, "sqlstate", None) in _READ_ONLY:
+        context.is_disconnect = True
+
+
 def _raise(exc: BaseException, doing: str) -> NoReturn:
     original = exc.orig if isinstance(exc, sqlalchemy_exc.DBAPIError) else exc
     problem = describe(original if isinstance(original, BaseException) else exc)
@@ -100,7 +109,10 @@ def describe(exc: BaseException) -> str | None:
             "writes go on by themselves once it accepts them"
         )
     if state in _MISSING:
-        return f"the database is not migrated to this release ({text}); run `kai-es migrate`"
+        return (
+            f"the database is not migrated to this release ({text}); the parts that write it "
+            "(`kai-es run usage history checkpoint`) do that when they start"
+        )
     if state.startswith(_REFUSED):
         return f"the database refuses us: {text}; check address, user, password and rights"
     if state.startswith(_AWAY):

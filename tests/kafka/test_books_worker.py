@@ -182,6 +182,27 @@ def test_history_and_checkpoints_have_workers_of_their_own(site):
         time.sleep(0.1)
 
 
+def test_parts_of_the_command_line_are_workers(site):
+    story = a_story(20, seed=9)
+    prev = site.write(story.batches)
+    with (site.folder / "run.log").open("ab") as out:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "kai_es.cli", "run", "usage", "history"),
+                *("--kafka", site.bootstrap, "--prefix", site.prefix, "--database", site.url),
+                *("--listen", "127.0.0.1:0", "--data", str(site.folder)),
+            ],
+            stdout=out,
+            stderr=out,
+        )
+    site.processes.append(process)
+    site.until(site.usage, prev)
+    site.until(site.history, prev)
+    site.check_usage()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 0, site.tail()
+
+
 @pytest.mark.long
 def test_second_worker_takes_over_and_a_resumed_zombie_harms_nobody(site):
     story = a_story(60, seed=8)

@@ -1,0 +1,108 @@
+"""The parts that keep the books: one local runner, or on Kafka a Faust worker for each."""
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from sqlalchemy import Engine
+
+from kai_es.ports.clock import Clock
+from kai_es.ports.eventlog import EventLog
+from kai_es.runtime.part import Part
+from kai_es.runtime.settings import Settings
+from kai_es.storage.checkpoint import PostgresCheckpoints
+from kai_es.storage.history import PostgresHistory
+from kai_es.storage.schema import upgrade
+from kai_es.storage.usage import PostgresUsage
+from streams.books import Books
+from streams.checkpointer import Checkpointer
+from streams.local import LocalRunner
+from streams.projection import history_projection, usage_projection
+from streams.rollup import RollUps
+
+BOOKS: Final = ("usage", "history", "checkpoint")
+"""Projections into Postgres; those of one process share one reader, on Kafka each has its own."""
+
+ENV_INSTANCE: Final = "KAI_ES_INSTANCE"
+"""Name of a worker that stays the same over restarts; default the host's name."""
+
+
+def books_of(log: EventLog, engine: Engine, clock: Clock, names: Collection[str]) -> Books:
+    """Books that keep `names`; the database is migrated before the first fold."""
+    checkpoints, store = PostgresCheckpoints(engine), PostgresUsage(engine)
+    usage = usage_projection(store, clock)
+    history = history_projection(PostgresHistory(engine), clock)
+    checkpointer = Checkpointer(checkpoints, log, clock)
+
+    async def migrate() -> None:
+        await asyncio.to_thread(upgrade, engine)
+
+    return Books(
+        log,
+        clock,
+        projections=[projection for projection in (usage, history) if projection.name in names],
+        checkpoints=checkpoints,
+        checkpointer=checkpointer if "checkpoint" in names else None,
+        rollups=RollUps(store, usage, clock) if "usage" in names else None,
+        prepare=migrate,
+    )
+
+
+def books_parts(
+    settings: Settings, log: EventLog, engine: Engine, clock: Clock, names: Sequence[str]
+) -> list[Part]:
+    """The parts that keep `names`."""
+    if settings.kafka:
+        return [_worker(settings, log, engine, clock, name) for name in names]
+    return [_local(LocalRunner(log, books_of(log, engine, clock, names), clock))]
+
+
+def _local(runner: LocalRunner) -> Part:
+    status = runner.status
+    return Part(
+        name="books",
+        run=runner.run,
+        stop=runner.stop,
+        ready=lambda: [status.trouble] if status.trouble else [],
+        gauges={
+            "lag_seconds": ("Age of the oldest batch not folded", lambda: status.lag_s),
+            "offset": ("Snapshot offset folded", lambda: status.offset),
+            "diverged": ("Digest mismatches found", lambda: status.n_diverged),
+        },
+    )
+
+
+def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, name: str) -> Part:
+    from streams.worker import BooksWorker, WorkerSettings  # Faust takes a second to import
+
+    books = books_of(log, engine, clock, (name,))
+    instance = os.environ.get(ENV_INSTANCE) or socket.gethostname()
+    worker = BooksWorker(
+        WorkerSettings(
+            bootstrap=settings.kafka,
+            prefix=settings.prefix,
+            name=name,
+            instance=f"{instance}-{name}",
+            data=Path(tempfile.gettempdir()) / f"kai-es-{instance}-{name}",
+        ),
+        books,
+        clock,
+    )
+    stop = asyncio.Event()
+    return Part(
+        name=name,
+        run=lambda: worker.run(stop),
+        stop=stop.set,
+        ready=lambda: [t for t in (worker.driver.trouble, books.trouble()) if t],
+        gauges={
+            "lag_seconds": (
+                "Age of the newest batch folded",
+                lambda: max(clock.now_ms() - books.world.time, 0) / 1000,
+            ),
+            "offset": ("Snapshot offset folded", lambda: books.world.offset),
+        },
+    )
