@@ -138,13 +138,16 @@ def outcome(session: Any) -> dict[str, Any]:
             status = TaskStatus(session.status[task])
             entry: dict[str, Any] = {"status": _word(status)}
             n = session.node_of(task)
+            groups: tuple[str, ...] = ()
             if n != NO_ROW:
                 entry["node"] = session.nodes.columns.facts[n].name
-                if row.shape.shared:
-                    groups = session.groups_of(task)
-                    shared.append((entry, n, groups))
-                    for group in groups:
-                        on_device.setdefault((n, group), []).append(row.pod.name)
+                groups = session.groups_of(task) if row.shape.shared else ()
+            elif flags.UNDO_LEAKS_SHARES in session.flags:
+                groups = session.tried_groups.get(task, ())
+            if groups:
+                shared.append((entry, n, groups))
+            for group in groups:
+                on_device.setdefault((n, group), []).append(row.pod.name)
             pods[row.pod.name] = entry
         name = job.name if names[job.name] == 1 else f"{job.namespace}/{job.name}"
         jobs[name] = pods

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kai_es.kube.labels import APP_LABEL, GPU_MICRO, MIG_PREFIX, MIG_STRATEGY_LABEL, SCALING_APP
 from kai_es.kube.objects import Node
@@ -307,6 +308,14 @@ class NodeColumns:
         if "any_mig" not in self._memo:
             self._memo["any_mig"] = any(facts.mig_gpus for facts in self.facts)
         return bool(self._memo["any_mig"])
+
+    @property
+    def gpu_memory(self) -> NDArray[np.int64]:
+        """MiB of each device, int64 [N]."""
+        if "gpu_memory" not in self._memo:
+            self._memo["gpu_memory"] = np.array([f.gpu_memory for f in self.facts], np.int64)
+        found: NDArray[np.int64] = self._memo["gpu_memory"]
+        return found
 
     @property
     def mig_rows(self) -> list[tuple[int, int]]:

@@ -17,6 +17,9 @@ OTHER: Final = 2
 ABSENT: Final = 3
 """How a task counts on a node: leaving, waiting for what leaves, there, or not at all."""
 
+NO_ROOM: Final = -1
+"""Less than any task takes."""
+
 
 class Device(NamedTuple):
     """One shared device. Amounts in MiB.
@@ -33,14 +36,12 @@ class Device(NamedTuple):
     releasing: int = 0
     marked: bool = False
 
-    def fits(self, memory: int, capacity: int) -> bool:
-        """Whether `memory` fits now or after releases; a device that leaves whole is not shared."""
+    def room(self, capacity: int) -> int:
+        """What fits now or after releases; a device that leaves whole is not shared: NO_ROOM."""
         allocated = self.allocated or 0
-        return (
-            self.used != 0
-            and capacity - allocated + self.releasing - memory >= 0
-            and allocated != self.releasing
-        )
+        if self.used == 0 or allocated == self.releasing:
+            return NO_ROOM
+        return capacity - allocated + self.releasing
 
     def fits_idle(self, memory: int, capacity: int) -> bool:
         """Whether `memory` fits now."""
@@ -135,7 +136,17 @@ def _beyond(whole: Whole, devices: Devices) -> bool:
 
 def in_use(whole: Whole, devices: Devices) -> int:
     """Whole devices in use and shared devices with tasks."""
-    return whole.used // GPU_MICRO + sum(1 for device in devices.values() if device.used > 0)
+    return whole.used // GPU_MICRO + count(devices)
+
+
+def count(devices: Devices) -> int:
+    """Shared devices with tasks."""
+    return sum(1 for device in devices.values() if device.used > 0)
+
+
+def room(devices: Devices, capacity: int) -> int:
+    """The most that one of them has for one more task; NO_ROOM if none may be shared."""
+    return max((device.room(capacity) for device in devices.values()), default=NO_ROOM)
 
 
 def hundredths_up(part: int, capacity: int) -> int:

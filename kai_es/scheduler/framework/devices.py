@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from uuid import NAMESPACE_OID, uuid5
 
 from kai_es.kube.labels import GPU_MICRO
-from kai_es.scheduler.columns.nodes import FREE, IDLE, task_memory
+from kai_es.scheduler.columns.nodes import task_memory
 from kai_es.scheduler.columns.resources import GPU_ROW
+from kai_es.scheduler.columns.sharing import RELEASING
+from kai_es.scheduler.flags import UNDO_LEAKS_SHARES
 
 if TYPE_CHECKING:
     from kai_es.scheduler.framework.session import Session
@@ -34,22 +36,27 @@ def pick_devices(
     devices = state.devices[n]
     offers: list[tuple[float, str | None]] = [
         (score, group)
-        for group in sorted(devices)
-        if devices[group].fits(memory, capacity)
-        and (score := _score(session, devices[group].used, capacity)) is not None
+        for group, device in devices.items()
+        if device.room(capacity) >= memory
+        and (score := _score(session, device.used, capacity)) is not None
     ]
-    is_idle, is_free = (int(state.amounts[p, GPU_ROW, n]) for p in (IDLE, FREE))
-    n_whole = int(is_idle / GPU_MICRO) + int((is_free - is_idle) / GPU_MICRO)
-    if (is_idle > 0 or is_free > is_idle) and n_whole > 0:
+    n_whole = _whole(session, n)
+    if n_whole > 0:
         score = _score(session, None, capacity)
         if score is not None:
-            offers += [(score, None)] * n_whole
-    offers.sort(key=lambda offer: -offer[0])  # stable: groups by name, whole devices last
+            offers += [(score, None)] * min(n_whole, n_wanted)
+    # stable: groups by their age on the node, whole devices last
+    offers.sort(key=lambda offer: -offer[0])
     if len(offers) < n_wanted:
         return None
+    chosen = offers[:n_wanted]
+    if any(group is None for _, group in chosen):
+        home = _home(session, task, n, memory)
+        if home:
+            return home, True
     groups: list[str] = []
     waits = False
-    for _, group in offers[:n_wanted]:
+    for _, group in chosen:
         if group is None:
             groups.append(_new_group(session, task, n, len(groups)))
             waits = waits or not idle
@@ -57,6 +64,33 @@ def pick_devices(
             groups.append(group)
             waits = waits or not idle or not devices[group].fits_idle(memory, capacity)
     return tuple(groups), waits
+
+
+def _whole(session: "Session", n: int) -> int:
+    """Whole devices that are idle or being released."""
+    idle, free = session.nodes.amounts[:2, GPU_ROW, n].tolist()
+    return (
+        int(idle / GPU_MICRO) + int((free - idle) / GPU_MICRO) if max(idle, free - idle) > 0 else 0
+    )
+
+
+def _home(session: "Session", task: int, n: int, memory: int) -> tuple[str, ...]:
+    """The devices that a victim of the open statement has on the node, if it can stay there.
+
+    A device that it leaves empty is offered to everybody as a whole one; it does as well as any.
+    compat: the reference never finds that out (Q-12).
+    """
+    entry = session.entry(task, n) if session.virtual[task] else None
+    if entry is None or entry[0] != RELEASING or UNDO_LEAKS_SHARES in session.flags:
+        return ()
+    capacity, n_empty = session.nodes.columns.facts[n].gpu_memory, 0
+    for group in entry[1]:
+        device = session.nodes.devices[n][group]
+        if device.allocated == device.releasing:
+            n_empty += 1
+        elif device.room(capacity) < memory:
+            return ()
+    return entry[1] if n_empty <= _whole(session, n) else ()
 
 
 def _score(session: "Session", used: int | None, capacity: int) -> float | None:

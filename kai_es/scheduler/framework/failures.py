@@ -111,9 +111,7 @@ class Failures:
         session = self.session
         state, index = session.nodes, session.columns.index
         room = state.columns.allocatable - state.used
-        for n in state.sharing:
-            in_use = sum(1 for device in state.devices[n].values() if device.used > 0)
-            room[GPU_ROW, n] -= in_use * GPU_MICRO
+        room[GPU_ROW] -= state.share_count * GPU_MICRO
         request = fit.demand.request
         short = (request[:, None] - room) * lacking
         for name, amount in fit.demand.absent:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_es.kube.labels import GPU_MICRO
-from kai_es.scheduler.columns.nodes import FREE, IDLE, NO_ROW, portion_on, task_memory
+from kai_es.scheduler.columns.nodes import FREE, IDLE, NO_ROW, portion_on
 from kai_es.scheduler.columns.resources import GPU_ROW
 from kai_es.snapshot.shapes import Shape
 
@@ -63,6 +63,8 @@ class Fit:
         "_request",
         "_request_list",
         "_seen",
+        "_share_memory",
+        "_valid",
         "allowed",
         "demand",
         "free_ok",
@@ -84,6 +86,8 @@ class Fit:
             request[GPU_ROW] = ANY_AMOUNT
         self._request = request[:, None]
         self._request_list: list[int] = request.tolist()
+        self._share_memory: NDArray[np.int64] | None = None
+        self._valid = self._valid_portions() if shape.shared else None
         self.allowed = self._static_mask()
         self._compute()
 
@@ -101,8 +105,8 @@ class Fit:
         amounts = self._nodes.amounts
         self.idle_ok = (amounts[IDLE] >= self._request).all(axis=0)
         self.free_ok = (amounts[FREE] >= self._request).all(axis=0)
-        if self.shape.shared:
-            self._share_devices(range(len(self._nodes)))
+        if self._valid is not None:
+            self._share_devices(self._valid)
         self.usable = self.allowed & self.free_ok
         self._seen = len(self._nodes.changes)
 
@@ -112,60 +116,103 @@ class Fit:
         n_new = len(changes) - self._seen
         if n_new == 0:
             return self
-        if n_new > REPAIR_MAX:
-            rows = set(changes[self._seen :])
-            if len(rows) > REPAIR_MAX:
-                self._compute()
-                return self
-        else:
-            rows = set(changes[self._seen :])
+        rows = set(changes[self._seen :])
+        if len(rows) > REPAIR_MAX:
+            self._compute()
+            return self
         amounts, request = self._nodes.amounts, self._request_list
         for n in rows:
             idle, free = amounts[:2, :, n].tolist()
-            self.idle_ok[n] = _covers(idle, request)
-            self.free_ok[n] = _covers(free, request)
-        if self.shape.shared:
-            self._share_devices(rows)
-        for n in rows:
-            self.usable[n] = self.allowed[n] and self.free_ok[n]
+            if self._valid is None:
+                self.idle_ok[n] = _covers(idle, request)
+                self.free_ok[n] = free_ok = _covers(free, request)
+            else:
+                self.idle_ok[n], free_ok = self._share_devices_of(n, idle, free)
+                self.free_ok[n] = free_ok
+            self.usable[n] = free_ok and self.allowed[n]
         self._seen = len(changes)
         return self
 
-    def _share_devices(self, rows: "range | set[int]") -> None:
+    # -- shares of devices
+
+    def joins(self) -> Mask:
+        """Bool [N]: a device that is shared already has room for the shape, now or later."""
+        mask: Mask = self._nodes.share_room >= self.share_memory
+        return mask
+
+    @property
+    def share_memory(self) -> NDArray[np.int64]:
+        """MiB that the shape takes of each of its devices on a node, int64 [N] (`task_memory`)."""
+        if self._share_memory is None:
+            gpu, device = self.shape.spec.gpu, self._nodes.gpu_memory
+            if gpu.memory_mib > 0:
+                self._share_memory = np.full_like(device, gpu.memory_mib)
+            else:
+                self._share_memory = (gpu.portion * device).astype(np.int64)
+        return self._share_memory
+
+    def _valid_portions(self) -> Mask:
+        """Bool [N]: the share of a device is at most one, or whole ones."""
+        shape = self.shape
+        by_memory = {m: portion_on(shape, m) for m in set(self._nodes.gpu_memory.tolist())}
+        portions = [by_memory[m] for m in self._nodes.gpu_memory.tolist()]
+        return np.array([p <= 100 or p % 100 == 0 for p in portions], np.bool_)
+
+    def _share_devices(self, valid: Mask) -> None:
         """A share needs that many devices: whole ones or shared ones with room (§5.7)."""
-        nodes, shape = self._nodes, self.shape
-        n_devices = shape.spec.gpu.count
-        facts = nodes.columns.facts
-        for n in rows:
-            if not self.free_ok[n]:
-                continue
-            capacity = facts[n].gpu_memory
-            memory = task_memory(shape, capacity)
-            portion = portion_on(shape, capacity)
-            valid = portion <= 100 or portion % 100 == 0
-            fitting = sum(1 for d in nodes.devices[n].values() if d.fits(memory, capacity))
-            for ok, plane in ((self.idle_ok, IDLE), (self.free_ok, FREE)):
-                if ok[n]:
-                    whole = int(nodes.amounts[plane, GPU_ROW, n]) // GPU_MICRO
-                    ok[n] = valid and whole + min(fitting, n_devices) >= n_devices
+        nodes, n_devices = self._nodes, self.shape.spec.gpu.count
+        joined = self.joins().astype(np.int64)
+        if n_devices > 1:
+            for n in nodes.sharing:
+                joined[n] = self._n_joined(n, n_devices)
+        whole = nodes.amounts[:2, GPU_ROW] // GPU_MICRO
+        enough = (whole + joined >= n_devices) & valid
+        self.idle_ok &= enough[IDLE]
+        self.free_ok &= enough[FREE]
+
+    def _share_devices_of(self, n: int, idle: list[int], free: list[int]) -> tuple[bool, bool]:
+        """The same of one node: whether the shape fits what is idle, and what is free."""
+        assert self._valid is not None
+        if not self._valid[n]:
+            return False, False
+        n_devices = self.shape.spec.gpu.count
+        if n_devices > 1:
+            joined = self._n_joined(n, n_devices)
+        else:
+            joined = int(self._nodes.share_room[n] >= self.share_memory[n])
+        request = self._request_list
+        idle_ok, free_ok = (
+            amounts[GPU_ROW] // GPU_MICRO + joined >= n_devices and _covers(amounts, request)
+            for amounts in (idle, free)
+        )
+        return idle_ok, free_ok
+
+    def _n_joined(self, n: int, most: int) -> int:
+        """Shared devices of a node that have room, no more than `most`."""
+        capacity, memory = self._nodes.columns.facts[n].gpu_memory, int(self.share_memory[n])
+        devices = self._nodes.devices[n].values()
+        return min(sum(1 for device in devices if device.room(capacity) >= memory), most)
+
+    # -- order
 
     def best(self, task: int, node_set: NodeSet) -> int:
         """The first node of `walk`, NO_ROW if there is none."""
-        candidates = self._candidates(node_set)
-        if len(candidates) == 0:
-            return NO_ROW
-        scores = self._scores(task, node_set)
-        if isinstance(scores, float):
-            return int(candidates[0])
-        return int(candidates[scores[candidates].argmax()])
+        return next(self.walk(task, node_set), NO_ROW)
 
     def walk(self, task: int, node_set: NodeSet) -> Iterator[int]:
         """Nodes that the shape fits, best score first, ties by name."""
         candidates = self._candidates(node_set)
+        if len(candidates) == 0:
+            return
         scores = self._scores(task, node_set)
-        if not isinstance(scores, float):
-            candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
-        yield from candidates.tolist()
+        if isinstance(scores, float):
+            yield from candidates.tolist()
+            return
+        scores = scores[candidates]
+        best = int(scores.argmax())
+        yield int(candidates[best])  # seldom refused, so the others are put in order after it
+        order = np.argsort(-scores, kind="stable")
+        yield from candidates[order[1:]].tolist()
 
     def _candidates(self, node_set: NodeSet) -> Rows:
         mask = node_set.mask

@@ -22,6 +22,10 @@ class NodeState:
     amounts: int64 [3, R, N], planes idle, free, used (`columns.nodes`).
     idle, free, used: views of them, [R, N].
     devices: shared devices by node.
+    gpu_memory: int64 [N], MiB of each device.
+    share_room: int64 [N], the most MiB that one shared device has for one more task, now or after
+             releases; NO_ROOM where none may be shared.
+    share_count: int64 [N], shared devices in use.
     changes: rows in the order in which they changed, restores included; whoever caches something
              by node catches up from its own place in it.
     """
@@ -32,6 +36,11 @@ class NodeState:
         self.idle, self.free, self.used = self.amounts
         self.devices = list(columns.devices)
         self.sharing = {n for n, devices in enumerate(self.devices) if devices}
+        self.gpu_memory = columns.gpu_memory
+        self.share_room = np.full(len(self.devices), sharing.NO_ROOM, np.int64)
+        self.share_count = np.zeros(len(self.devices), np.int64)
+        for n in self.sharing:
+            self._set_devices(n, self.devices[n])
         self.changes: list[int] = []
         self._any_lossy = bool(columns.lossy.any())
 
@@ -40,8 +49,15 @@ class NodeState:
 
     def __setitem__(self, n: int, saved: Saved) -> None:
         """Put back a node, from the journal."""
-        self.amounts[:, :, n], self.devices[n] = saved
+        self.amounts[:, :, n], devices = saved
+        if devices is not self.devices[n]:
+            self._set_devices(n, devices)
         self.changes.append(n)
+
+    def _set_devices(self, n: int, devices: Devices) -> None:
+        self.devices[n] = devices
+        self.share_room[n] = sharing.room(devices, self.columns.facts[n].gpu_memory)
+        self.share_count[n] = sharing.count(devices)
 
     def change(self, journal: Journal, n: int, demand: Demand, before: int, after: int) -> None:
         """A task that counted as `before` counts as `after` (`columns.sharing`).
@@ -67,9 +83,29 @@ class NodeState:
             devices, whole = sharing.remove(devices, whole, before[1], memory, before[0])
         if after is not None and after[0] != ABSENT:
             devices, whole = sharing.add(devices, whole, after[1], memory, after[0])
-        self.devices[n] = devices
+        self._set_devices(n, devices)
         self.amounts[:, GPU_ROW, n] = (whole.idle, whole.idle + whole.releasing, whole.used)
         self.sharing.add(n)
+
+    def leak(
+        self, journal: Journal, n: int, demand: Demand, memory: int, groups: tuple[str, ...]
+    ) -> None:
+        """A share counts as leaving from now on, whatever is undone. compat: see `flags`."""
+        for at, (cells, key, saved) in enumerate(journal):
+            if cells is self and key == n:
+                journal[at] = (self, n, self._with_leaving(n, saved, demand, memory, groups))
+        now = (self.amounts[:, :, n].copy(), self.devices[n])
+        self[n] = self._with_leaving(n, now, demand, memory, groups)
+
+    def _with_leaving(
+        self, n: int, saved: Saved, demand: Demand, memory: int, groups: tuple[str, ...]
+    ) -> Saved:
+        column = saved[0] + demand.changes[ABSENT][sharing.RELEASING]
+        idle, free, used = column[:, GPU_ROW].tolist()
+        whole = sharing.Whole(self.columns.facts[n].gpu_count, idle, used, free - idle)
+        devices, whole = sharing.add(saved[1], whole, groups, memory, sharing.RELEASING)
+        column[:, GPU_ROW] = (whole.idle, whole.idle + whole.releasing, whole.used)
+        return column, devices
 
     def column(self, n: int) -> tuple[Vector, Vector, Vector]:
         """Idle, free and used of one node."""

@@ -68,6 +68,7 @@ class Session:
     virtual:     by pod row: its status exists only in a statement.
     journal:     what a statement overwrote; empty between statements.
     evicted:     tasks whose eviction is final.
+    tried_groups: GPU groups of the last place that was tried for a task, whatever came of it.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Session:
         self.ledger = Ledger(self)
         self.shares: Shares | None = None
         self.evicted: set[int] = set()
+        self.tried_groups: dict[int, tuple[str, ...]] = {}
         self.missing_by_shape: dict[Shape, str] = {}
         self.pod_signatures: dict[Shape, bytes] = {}
         self._counts: dict[Job, list[list[int]]] = {}

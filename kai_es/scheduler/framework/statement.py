@@ -17,6 +17,7 @@ from kai_es.scheduler.flags import (
     DISPLACED_COUNTS,
     RETURN_RESTORES_MOVE,
     SECOND_EVICTION_FAILS,
+    UNDO_LEAKS_SHARES,
 )
 from kai_es.scheduler.framework.journal import restore
 from kai_es.scheduler.framework.nodes import EntryOnNode
@@ -65,11 +66,12 @@ class Op:
     before:     state of the task before it.
     groups:     GPU groups that a placement chose.
     update:     of a pipeline: the task's entry on the node was to be replaced.
+    moved:      of a pipeline: to other devices of its node; what it held there counts on.
     of:         of an undo: index of the operation that it undid.
     valid:      no valid undo points at it.
     """
 
-    __slots__ = ("before", "groups", "kind", "node", "of", "task", "update", "valid")
+    __slots__ = ("before", "groups", "kind", "moved", "node", "of", "task", "update", "valid")
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Op:
         before: Before,
         groups: tuple[str, ...] = (),
         update: bool = False,
+        moved: bool = False,
         of: int = -1,
     ) -> None:
         self.kind = kind
@@ -88,6 +91,7 @@ class Op:
         self.before = before
         self.groups = groups
         self.update = update
+        self.moved = moved
         self.of = of
         self.valid = True
 
@@ -140,7 +144,9 @@ class Statement:
         self._write(task, PIPELINED, n, groups, virtual=1)
         self._change(task, n, entry, (sharing.PIPELINED, groups), stays=moved)
         self._event(task, n, session.ext.allocated)
-        self.ops.append(Op(PIPELINE, task, n, before=before, groups=groups, update=update))
+        self.ops.append(
+            Op(PIPELINE, task, n, before=before, groups=groups, update=update, moved=moved)
+        )
 
     def _left(self, task: int, n: int) -> bool:
         """Whether this statement evicted a task from a node."""
@@ -231,8 +237,25 @@ class Statement:
     def rollback(self, to: Checkpoint) -> None:
         """Put everything back to a checkpoint."""
         assert to.n_ops <= len(self.ops), f"invalid checkpoint {to}"
-        restore(self.session.journal, to.n_writes)
+        session, leaks = self.session, self._leaks(to)
+        restore(session.journal, to.n_writes)
         self._truncate(to.n_ops)
+        for op in leaks:
+            shape, nodes = session.row(op.task).shape, session.nodes
+            memory = task_memory(shape, nodes.columns.facts[op.node].gpu_memory)
+            demand = session.columns.demand(shape)
+            nodes.leak(session.journal, op.node, demand, memory, op.groups)
+
+    def _leaks(self, to: Checkpoint) -> list[Op]:
+        """Evictions to be undone with the move of their task to other devices of its node.
+
+        compat: statement.go, the copy of the task that the move left behind counts on (Q-12).
+        """
+        if UNDO_LEAKS_SHARES not in self.session.flags:
+            return []
+        undone = [op for op in self.ops[to.n_ops :] if op.valid]
+        moved = {(op.task, op.node) for op in undone if op.moved}
+        return [op for op in undone if op.kind == EVICT and (op.task, op.node) in moved]
 
     def discard(self) -> None:
         """Put everything back."""

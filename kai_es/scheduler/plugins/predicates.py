@@ -19,6 +19,7 @@ from kai_es.scheduler.columns.resources import (
     MEMORY_ROW,
     PODS_ROW,
 )
+from kai_es.scheduler.flags import SHARES_TAKE_TWO_SLOTS
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.solve.node_affinity import required_nodes
@@ -26,6 +27,8 @@ from kai_es.snapshot.shapes import Shape
 
 Mask = NDArray[np.bool_]
 
+SLOTS_OF_NEW_SHARE: Final = 2
+"""Of the pod that is the first on a shared device, and of the reservation pod."""
 NO_SCHEDULE: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -136,13 +139,17 @@ class Predicates:
     def pod_slots(self, task: int, n: int) -> Reason | None:
         """A device that is newly shared needs a slot for its reservation pod (plugins §3.9)."""
         session = self._session
+        if session.nodes.free[PODS_ROW, n] >= SLOTS_OF_NEW_SHARE:
+            return None
         if not session.row(task).shape.shared:
             return None
         pick = pick_devices(session, task, n, idle=True)
         known = session.nodes.devices[n]
-        is_new = pick is None or any(group not in known for group in pick[0])
-        free = int(session.nodes.free[PODS_ROW, n])
-        return Reason(code="pod-slots") if is_new and free < 2 else None
+        if SHARES_TAKE_TWO_SLOTS in session.flags:
+            is_new = pick is None or not all(group.isdecimal() for group in pick[0])
+        else:
+            is_new = pick is None or any(group not in known for group in pick[0])
+        return Reason(code="pod-slots") if is_new else None
 
     # -- tasks
 

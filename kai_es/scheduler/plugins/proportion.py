@@ -312,6 +312,8 @@ class Proportion:
         """Why a task is too much for its queues on this node."""
         session = self._session
         shape, job = session.row(task).shape, session.job(task)
+        if job.preemptible and self._unlimited[job.queue]:
+            return None
         cpu, memory, _ = shape.fair
         gpu = gpu_on_node(
             shape.spec.gpu,

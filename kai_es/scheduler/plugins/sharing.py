@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_es.scheduler.columns.nodes import task_memory
 from kai_es.scheduler.framework.fit import Fit, NodeSet
 from kai_es.scheduler.framework.session import Session
 
@@ -25,16 +24,9 @@ def open_gpusharingorder(session: Session, arguments: _Arguments) -> None:
     """Nodes with a shared device that has room; a task without GPUs fits any (plugins §4.4)."""
 
     def score(fit: Fit, _nodes: NodeSet, _task: int) -> _Scores | float:
-        state = session.nodes
-        if not state.sharing:
+        if not session.nodes.sharing:
             return 0.0
-        scores = np.zeros(len(state))
-        for n in state.sharing:
-            capacity = state.columns.facts[n].gpu_memory
-            memory = task_memory(fit.shape, capacity)
-            if any(device.fits(memory, capacity) for device in state.devices[n].values()):
-                scores[n] = GPU_SHARING
-        return scores
+        return np.where(fit.joins(), GPU_SHARING, 0.0)
 
     session.ext.scores.append(score)
 

@@ -159,6 +159,7 @@ class Attempt:
         if pick is None:
             return False
         groups, waits = pick
+        session.tried_groups[task] = groups
         if waits or self._pipeline_only:
             self._statement.pipeline(task, n, groups)
         else:
