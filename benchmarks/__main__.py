@@ -11,8 +11,10 @@ import json
 import resource
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from benchmarks.clusters import SHAPES as CYCLES
+from benchmarks.trace import NODES_FILE, PODS_FILE, files
 
 SHAPES = {
     "apiserver": "benchmarks.apiserver",
@@ -23,6 +25,7 @@ SHAPES = {
     "log-kafka": "benchmarks.log_kafka",
     "rows": "benchmarks.rows",
     "stream": "benchmarks.stream",
+    "trace": "benchmarks.trace",
     **dict.fromkeys(CYCLES, "benchmarks.cycles"),
 }
 
@@ -31,10 +34,24 @@ def main() -> int:
     """Run the named shapes and print their results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="+", choices=[*SHAPES, "all"])
-    names = parser.parse_args().name
-    for name in SHAPES if "all" in names else dict.fromkeys(names):
+    parser.add_argument("--nodes-file", type=Path, help=f"CSV for shape trace, or ${NODES_FILE}")
+    parser.add_argument("--trace", type=Path, help=f"CSV for shape trace, or ${PODS_FILE}")
+    options = parser.parse_args()
+    names = SHAPES if "all" in options.name else dict.fromkeys(options.name)
+    trace = files(options.nodes_file, options.trace)
+    if trace is None and "trace" in names:
+        message = "shape trace needs --nodes-file and --trace"
+        if "all" not in options.name:
+            parser.error(message)
+        print(f"left out: {message}", file=sys.stderr)
+        names = [name for name in names if name != "trace"]
+    for name in names:
         module = import_module(SHAPES[name])
-        result = module.run_shape(name) if hasattr(module, "run_shape") else module.run()
+        if name == "trace":
+            assert trace is not None
+            result = module.run(*trace)
+        else:
+            result = module.run_shape(name) if hasattr(module, "run_shape") else module.run()
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(json.dumps({"name": name, "peak_mb": peak_mb, **result}), flush=True)
     return 0

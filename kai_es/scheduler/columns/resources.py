@@ -36,7 +36,7 @@ class ResourceIndex:
 
     def add(self, names: Iterable[str]) -> bool:
         """Make sure that these names have a row; whether one was new."""
-        new = sorted(name for name in names if name not in self.row)
+        new = sorted({name for name in names if name not in self.row})
         for name in new:
             self.row[name] = len(self.names)
             self.names.append(name)
