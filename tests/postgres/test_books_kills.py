@@ -87,11 +87,13 @@ def killed_and_restarted(path, url, story, *, kills, seed, on_kill=lambda n: Non
                 keeper = await asyncio.to_thread(
                     subprocess.Popen, [sys.executable, "-m", "tests.books.keeper", str(path), url]
                 )
-                prev = await append(log, piece, prev)
-                await asyncio.sleep(rng.uniform(0.3, 1.6))
-                on_kill(n)
-                keeper.send_signal(signal.SIGKILL)
-                keeper.wait()
+                try:
+                    prev = await append(log, piece, prev)
+                    await asyncio.sleep(rng.uniform(0.3, 1.6))
+                    on_kill(n)
+                finally:
+                    keeper.send_signal(signal.SIGKILL)
+                    keeper.wait()
         finally:
             await log.close()
 
