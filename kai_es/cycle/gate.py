@@ -28,6 +28,9 @@ KINDS: Final = (
     Kind("PodGroup"),
     Kind("Queue"),
     Kind("PriorityClass", required=False),
+    Kind("ResourceClaim", required=False),
+    Kind("ResourceSlice", required=False),
+    Kind("DeviceClass", required=False),
     Kind("ShardConfig", required=False, watched=False),
 )
 

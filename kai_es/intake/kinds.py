@@ -39,6 +39,9 @@ SOURCES: Final = (
     Source("PodGroup", _resource("PodGroup", "podgroups"), required=True),
     Source("Queue", _resource("Queue", "queues"), required=True),
     Source("PriorityClass", _resource("PriorityClass", "priorityclasses")),
+    Source("ResourceClaim", _resource("ResourceClaim", "resourceclaims")),
+    Source("ResourceSlice", _resource("ResourceSlice", "resourceslices")),
+    Source("DeviceClass", _resource("DeviceClass", "deviceclasses")),
 )
 """What is watched in every installation."""
 

@@ -33,6 +33,8 @@ TOP_OWNER: Final = "kai.scheduler/top-owner-metadata"
 STALE_SINCE: Final = "kai.scheduler/stale-podgroup-timestamp"
 LAST_START: Final = "kai.scheduler/last-start-timestamp"
 LAST_EVICTION: Final = "kai.scheduler/last-eviction-timestamp"
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+"""`"true"` on a claim that was made for a pod's extended resources."""
 
 # -- kai-es: annotations
 CLOSED_REQUEST: Final = "kai.scheduler/closed-request"

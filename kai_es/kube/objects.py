@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One toleration; `seconds` is of no account to placement and is not kept."""
@@ -46,6 +48,20 @@ class GpuRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dra: dict[str, int] = {}
 
 
+class ExtendedContainer(msgspec.Struct, frozen=True, array_like=True):
+    """A container that asks for extended resources.
+
+    index:    in init containers and containers, counted through.
+    kind:     "" = container, "sidecar", "init" = runs alone, before the ones after it.
+    requests: (resource, its place among the container's sorted request names, whole amount).
+    """
+
+    index: int
+    name: str
+    kind: str
+    requests: tuple[tuple[str, int, int], ...]
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of a pod decides where it may run; equal for all replicas of a workload.
 
@@ -65,6 +81,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                    config maps, secrets, API tokens).
     config_maps:   names of config maps the pod cannot start without.
     resource_claims: (name in the pod, claim name or template name, "claim" | "template").
+    extended:      containers that ask for extended resources, which a device class may serve.
     """
 
     requests: dict[str, int]
@@ -81,6 +98,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     volumes: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
     resource_claims: tuple[tuple[str, str, str], ...] = ()
+    extended: tuple[ExtendedContainer, ...] = ()
     scheduler: str = ""
     priority: int | None = None
     priority_class: str = ""
@@ -100,6 +118,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     received:    annotation `received-resource-type`.
     owner:       (kind, name) of the controlling owner, for reports.
     closed_request: annotation `kai.scheduler/closed-request`.
+    claim_names: (name in the pod, claim made for it from a template), by name.
     """
 
     uid: str
@@ -122,6 +141,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     received: str = ""
     owner: tuple[str, str] = ("", "")
     closed_request: str = ""
+    claim_names: tuple[tuple[str, str], ...] = ()
     spec: PodSpec
 
 
@@ -260,7 +280,17 @@ class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     deleted_ms: int = 0
 
 
-ClusterObject: TypeAlias = Pod | Node | PodGroup | Queue | PriorityClass | ShardConfig
+ClusterObject: TypeAlias = (
+    Pod
+    | Node
+    | PodGroup
+    | Queue
+    | PriorityClass
+    | ShardConfig
+    | ResourceClaim
+    | ResourceSlice
+    | DeviceClass
+)
 
 
 def kind_of(obj: ClusterObject) -> str:

@@ -8,12 +8,15 @@ import msgspec
 
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.objects import ClusterObject, PriorityClass, ShardConfig
+from kai_es.kube.parse_devices import CLAIM, CLASS, SLICE, parse_claim, parse_class, parse_slice
 from kai_es.kube.parse_group import parse_group
 from kai_es.kube.parse_node import parse_node
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.kube.parse_queue import parse_queue
 from kai_es.kube.shape import Int32, Metadata, label_of, shaped, uid_of
 from kai_es.kube.times import time_ms
+
+RESOURCE_API: Final = "resource.k8s.io/v1"
 
 
 class Kind(NamedTuple):
@@ -114,5 +117,8 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "Queue": Kind("scheduling.run.ai/v2", parse_queue),
         "PriorityClass": Kind("scheduling.k8s.io/v1", parse_priority_class),
         "ShardConfig": Kind("kai.scheduler/v1", parse_shard_config),
+        CLAIM: Kind(RESOURCE_API, parse_claim),
+        SLICE: Kind(RESOURCE_API, parse_slice),
+        CLASS: Kind(RESOURCE_API, parse_class),
     }
 )

@@ -22,10 +22,10 @@ from kai_es.kube.labels import (
     SUB_GROUP_LABEL,
     USER_LABEL,
 )
-from kai_es.kube.objects import Pod, PodSpec, Toleration
+from kai_es.kube.objects import ExtendedContainer, Pod, PodSpec, Toleration
 from kai_es.kube.pod_requests import asked
 from kai_es.kube.raw_pod import RawContainer, RawPod, RawReference, RawResources, RawSpec, RawStatus
-from kai_es.kube.resources import requested
+from kai_es.kube.resources import extended_requests, requested
 from kai_es.kube.shape import Metadata, shaped, uid_of
 from kai_es.kube.times import time_ms
 
@@ -78,6 +78,7 @@ def parse_pod(raw: object) -> Pod:
         received=annotations.get(RECEIVED_RESOURCE_TYPE, ""),
         owner=owner_of(metadata),
         closed_request=annotations.get(CLOSED_REQUEST, ""),
+        claim_names=_claim_names(status) if status.resource_claim_statuses else (),
         spec=_spec(spec, raw, metadata.name, annotations, what=what),
     )
 
@@ -158,10 +159,37 @@ def _spec(
             else (claim.name, claim.resource_claim_template_name or "", "template")
             for claim in spec.resource_claims or ()
         ),
+        extended=_extended(spec, what=what),
         scheduler=spec.scheduler_name or "",
         priority=spec.priority,
         priority_class=spec.priority_class_name or "",
     )
+
+
+def _claim_names(status: RawStatus) -> tuple[tuple[str, str], ...]:
+    """Claims made from templates; a template that needs none has no name."""
+    return tuple(
+        sorted(
+            (one.name, one.resource_claim_name)
+            for one in status.resource_claim_statuses or ()
+            if one.resource_claim_name
+        )
+    )
+
+
+def _extended(spec: RawSpec, *, what: str) -> tuple[ExtendedContainer, ...]:
+    """Containers that ask for extended resources, init containers first."""
+    starters = spec.init_containers or ()
+    found = []
+    for index, container in enumerate((*starters, *(spec.containers or ()))):
+        requests = container.resources.requests if container.resources is not None else None
+        asked_for = extended_requests(requests, what=what) if requests else ()
+        if asked_for:
+            kind = ""
+            if index < len(starters):
+                kind = "sidecar" if container.restart_policy == _ALWAYS else "init"
+            found.append(ExtendedContainer(index, container.name, kind, asked_for))
+    return tuple(found)
 
 
 def _stamp(text: str) -> tuple[str, int]:

@@ -67,6 +67,7 @@ class RawContainer(_Camel):
     env_from: list[RawEnvFrom] | None = None
     volume_mounts: list[RawMount] | None = None
     restart_policy: str | None = None
+    name: str = ""
 
 
 class RawClaimSource(_Camel):
@@ -135,12 +136,20 @@ class RawSpec(_Camel):
     priority_class_name: str | None = None
 
 
+class RawClaimName(_Camel):
+    """An entry of `status.resourceClaimStatuses`."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class RawStatus(_Camel):
     """`status` of a pod."""
 
     phase: str | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None
+    resource_claim_statuses: list[RawClaimName] | None = None
 
 
 class RawPod(_Camel):

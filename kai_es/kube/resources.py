@@ -6,8 +6,10 @@ the dimension `gpu`; names that Kubernetes gives no meaning to (`foo`) weigh not
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final
 
+from kai_es.kube.devices import IMPLICIT_RESOURCE
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.labels import CPU, GPU, GPU_MICRO, MEMORY, MIG_PREFIX, PODS
 from kai_es.kube.quantity import AMOUNT_MAX, capacity_floor, request_ceil
@@ -54,6 +56,38 @@ def offered(raw: Mapping[str, Quantity] | None, *, what: str, field: str) -> Amo
         return dict(_offered(tuple(raw.items())))
     except InvalidObjectError as exc:
         raise InvalidObjectError(what, f"{field}.{exc.problem}") from exc
+
+
+def extended_requests(
+    raw: Mapping[str, Quantity], *, what: str
+) -> tuple[tuple[str, int, int], ...]:
+    """Extended resources of a container: name, place among its sorted names, whole amount.
+
+    Raises:
+        InvalidObjectError: names `what` and the resource.
+    """
+    try:
+        return _extended(tuple(raw.items()))
+    except InvalidObjectError as exc:
+        raise InvalidObjectError(what, f"resources.requests.{exc.problem}") from exc
+
+
+@lru_cache(maxsize=_CACHED)
+def _extended(items: tuple[tuple[str, Quantity], ...]) -> tuple[tuple[str, int, int], ...]:
+    found = []
+    for place, (name, value) in enumerate(sorted(items, key=itemgetter(0))):
+        if not (_is_extended(name) or name.startswith(IMPLICIT_RESOURCE)):
+            continue
+        amount = request_ceil(value, scale=1, what="", field=name)
+        if amount:
+            found.append((name, place, amount))
+    return tuple(found)
+
+
+def _is_extended(name: str) -> bool:
+    domain, slash, _ = name.partition("/")
+    native = domain.endswith("kubernetes.io") or name.startswith("requests.")
+    return bool(slash) and not native
 
 
 @lru_cache(maxsize=_CACHED)

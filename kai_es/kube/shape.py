@@ -29,6 +29,7 @@ class Owner(msgspec.Struct, gc=False):
 
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue
 from kai_es.kube.parse import parse
@@ -24,6 +25,9 @@ _KINDS: Final = (
     ("nodes", "Node"),
     ("queues", "Queue"),
     ("priorityClasses", "PriorityClass"),
+    ("deviceClasses", "DeviceClass"),
+    ("resourceSlices", "ResourceSlice"),
+    ("resourceClaims", "ResourceClaim"),
     ("podGroups", "PodGroup"),
     ("pods", "Pod"),
 )
@@ -78,6 +82,12 @@ def _store(snapshot: Snapshot, obj: Any, requests: Mapping[str, Request]) -> Non
         snapshot.set_queue(obj, rv=1)
     elif isinstance(obj, PriorityClass):
         snapshot.set_priority_class(obj, rv=1)
+    elif isinstance(obj, DeviceClass):
+        snapshot.set_device_class(obj, rv=1)
+    elif isinstance(obj, ResourceSlice):
+        snapshot.set_slice(obj, rv=1)
+    elif isinstance(obj, ResourceClaim):
+        snapshot.set_claim(obj, rv=1)
     elif isinstance(obj, PodGroup):
         state = GroupState(
             stale_since_ms=obj.stale_since_ms,

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kai_es.kube.objects import Node, PodGroup, PriorityClass, Queue, ShardConfig
 from kai_es.snapshot.effective import TaskState
 from kai_es.snapshot.lifecycle import task_state
@@ -121,6 +122,9 @@ class _Display:
                 "Queue": self._snapshot.remove_queue,
                 "PriorityClass": self._snapshot.remove_priority_class,
                 "ShardConfig": self._snapshot.remove_config,
+                "ResourceClaim": self._snapshot.remove_claim,
+                "ResourceSlice": self._snapshot.remove_slice,
+                "DeviceClass": self._snapshot.remove_device_class,
             }.get(kind)
             if remove is not None:  # a kind of which no version was ever valid
                 remove(uid)
@@ -133,6 +137,12 @@ class _Display:
                 self._snapshot.set_priority_class(obj, rv=_name_rank(entry))
             case ShardConfig():
                 self._snapshot.set_config(obj)
+            case ResourceClaim():
+                self._snapshot.set_claim(obj, rv=_name_rank(entry))
+            case ResourceSlice():
+                self._snapshot.set_slice(obj, rv=_name_rank(entry))
+            case DeviceClass():
+                self._snapshot.set_device_class(obj, rv=_name_rank(entry))
             case _:
                 raise AssertionError(f"nobody shows {kind}")
 

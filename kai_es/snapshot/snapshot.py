@@ -6,15 +6,18 @@ a pod may come before its group, its node or its queue. What a cycle reads are t
 shard (`kai_es.snapshot.columns`), which follow the rows by their marks of change.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue, ShardConfig
+from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kai_es.kube.objects import Node, Pod, PodGroup, PodSpec, PriorityClass, Queue, ShardConfig
+from kai_es.snapshot.device_rows import DeviceRows
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.shapes import Shape, Shapes
 from kai_es.snapshot.status import TaskStatus
+from kai_es.snapshot.table import Table
 
 GroupKey = tuple[str, str]
 """Namespace and name of a pod group, as pods refer to it."""
@@ -83,74 +86,6 @@ class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.priority_class.name
 
 
-class _Named(Protocol):
-    @property
-    def rv(self) -> int: ...
-
-    @property
-    def name(self) -> Hashable: ...
-
-
-RowT = TypeVar("RowT", bound=_Named)
-
-
-class Table(Generic[RowT]):
-    """Rows by uid, and which of them a name means: the live uid with the highest rv.
-
-    Two live uids of one name occur while the delete of the older one is still on its way. At equal
-    rv (they cannot be compared then) the greater uid wins, so that arrival order does not matter.
-    """
-
-    def __init__(self) -> None:
-        self.rows: dict[str, RowT] = {}
-        self._uids: dict[Hashable, tuple[str, ...]] = {}
-
-    def put(self, uid: str, row: RowT) -> RowT | None:
-        """Store a row; returns the one it replaces."""
-        old = self.rows.get(uid)
-        if old is not None and old.name != row.name:
-            self._unlink(uid, old.name)
-        self.rows[uid] = row
-        uids = self._uids.get(row.name, ())
-        if uid not in uids:
-            self._uids[row.name] = (*uids, uid)
-        return old
-
-    def pop(self, uid: str) -> RowT | None:
-        """Drop a row; returns it, None if it was not there."""
-        old = self.rows.pop(uid, None)
-        if old is not None:
-            self._unlink(uid, old.name)
-        return old
-
-    def get(self, name: Hashable) -> RowT | None:
-        """The row that a name means."""
-        uids = self._uids.get(name)
-        if uids is None:
-            return None
-        if len(uids) == 1:
-            return self.rows[uids[0]]
-        return self.rows[max(uids, key=lambda uid: (self.rows[uid].rv, uid))]
-
-    def uids(self, name: Hashable) -> tuple[str, ...]:
-        """Live uids of a name, nearly always one."""
-        return self._uids.get(name, ())
-
-    def live(self) -> Iterator[RowT]:
-        """The row that each name means, in no particular order."""
-        for name in self._uids:
-            row = self.get(name)
-            assert row is not None
-            yield row
-
-    def _unlink(self, uid: str, name: Hashable) -> None:
-        rest = tuple(other for other in self._uids[name] if other != uid)
-        if rest:
-            self._uids[name] = rest
-        else:
-            del self._uids[name]
-
-
 class Follower(Protocol):
     """Derived columns that are told what changed; they look at it when they are next read."""
 
@@ -182,6 +117,7 @@ class Snapshot:
         self.queues: Table[QueueRow] = Table()
         self.classes: Table[ClassRow] = Table()
         self.configs: dict[str, ShardConfig] = {}
+        self.devices = DeviceRows()
         self.pods_of_group: dict[GroupKey, dict[str, PodRow]] = {}
         self.pods_of_node: dict[str, dict[str, PodRow]] = {}
         self.pod_rows: list[PodRow | None] = []
@@ -216,11 +152,15 @@ class Snapshot:
         else:
             row = old.row
             self._unlink_pod(old)
-        shape = self._shapes.take(pod.spec)
+        spec = self._counted(pod) if self.devices.concerns(pod) else pod.spec
+        shape = self._shapes.take(spec)
         if old is not None:
             self._shapes.drop(old.shape)
-        # equal value, one object: replicas share their spec instead of keeping a copy each
-        msgspec.structs.force_setattr(pod, "spec", shape.spec)
+        if spec is pod.spec:
+            # equal value, one object: replicas share their spec instead of keeping a copy each
+            msgspec.structs.force_setattr(pod, "spec", shape.spec)
+        if pod.spec.resource_claims:
+            self.devices.link(pod, is_there=True)
         new = PodRow(pod, rv=rv, state=task, row=row, shape=shape)
         self.pods[pod.uid] = new
         self.pod_rows[row] = new
@@ -240,6 +180,15 @@ class Snapshot:
             self._shapes.drop(old.shape)
             self.pod_rows[old.row] = None
             self._free_rows.append(old.row)
+
+    def _counted(self, pod: Pod) -> PodSpec:
+        """The spec with the GPUs of the pod's claims."""
+        spec = pod.spec
+        dra = self.devices.gpus_of_pod(pod)
+        if dra == spec.gpu.dra:
+            return spec
+        gpu = msgspec.structs.replace(spec.gpu, dra=dra)
+        return msgspec.structs.replace(spec, gpu=gpu)
 
     def set_group(self, group: PodGroup, *, rv: int, state: GroupState) -> None:
         """Store a pod group with its marks."""
@@ -285,6 +234,39 @@ class Snapshot:
         """Drop a configuration. Unknown uids are of no account."""
         self.configs.pop(uid, None)
 
+    def set_claim(self, claim: ResourceClaim, *, rv: int) -> None:
+        """Store a claim on devices; its pods ask for them."""
+        self._again(self.devices.set_claim(claim, rv=rv))
+
+    def remove_claim(self, uid: str) -> None:
+        """Drop a claim. Unknown uids are of no account."""
+        self._again(self.devices.remove_claim(uid))
+
+    def set_slice(self, found: ResourceSlice, *, rv: int) -> None:
+        """Store devices on offer."""
+        for node in self.devices.set_slice(found, rv=rv):
+            self._node_changed(node)
+
+    def remove_slice(self, uid: str) -> None:
+        """Drop devices on offer. Unknown uids are of no account."""
+        for node in self.devices.remove_slice(uid):
+            self._node_changed(node)
+
+    def set_device_class(self, found: DeviceClass, *, rv: int) -> None:
+        """Store a class of devices."""
+        self.devices.set_class(found, rv=rv)
+
+    def remove_device_class(self, uid: str) -> None:
+        """Drop a class of devices. Unknown uids are of no account."""
+        self.devices.remove_class(uid)
+
+    def _again(self, pods: Iterable[str]) -> None:
+        """Store pods anew: their claims changed."""
+        for uid in pods:
+            row = self.pods.get(uid)
+            if row is not None:
+                self.set_pod(row.pod, rv=row.rv, task=row.state)
+
     # -- reading
 
     def config(self, shard: str) -> ShardConfig | None:
@@ -306,6 +288,8 @@ class Snapshot:
 
     def _unlink_pod(self, old: PodRow) -> None:
         pod = old.pod
+        if pod.spec.resource_claims:
+            self.devices.link(pod, is_there=False)
         if pod.group:
             key = (pod.namespace, pod.group)
             _drop(self.pods_of_group, key, pod.uid)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from kai_es.cycle import Scheduler, Setting
+from kai_es.cycle import Scheduler, Setting, gate
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS, OBJECTS, TOPICS, partition_of
 from kai_es.events.codec import decode, unpack
 from kai_es.events.decisions import (
@@ -22,7 +22,7 @@ from kai_es.reader import View
 from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
 from tests.histories.logs import out, raw_pod
 
-KINDS = ("Node", "Pod", "PodGroup", "Queue", "PriorityClass")
+KINDS = tuple(kind.name for kind in gate.KINDS if kind.watched)
 N_PARTITIONS = TOPICS[OBJECTS].partitions
 
 

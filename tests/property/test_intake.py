@@ -138,7 +138,7 @@ class Run:
             if key[0] != "ShardConfig" and not self.same(key, live.get(key), found.get(key))
         }
         latest = max(record.incarnation for record in folded.listed.values())
-        for kind in (*KINDS, "PodGroup", "PriorityClass", "ShardConfig"):
+        for kind in (*(source.kind for source in SOURCES), "ShardConfig"):
             for partition in range(PARTITIONS):
                 mark = folded.listed.get((kind, partition))
                 if mark is None or mark.incarnation != latest:

@@ -104,6 +104,49 @@ GROUP = {
     "status": {"schedulingConditions": [{"transitionID": "1"}]},
 }
 QUEUE = {"metadata": {"name": "q", "uid": "u"}, "spec": {"resources": {"gpu": {"quota": 1}}}}
+NODE_SELECTOR = {"nodeSelectorTerms": [{"matchFields": [{"key": "k", "operator": "In"}]}]}
+EXACTLY = {
+    "deviceClassName": "gpu",
+    "allocationMode": "ExactCount",
+    "count": 2,
+    "selectors": [{"cel": {"expression": "true"}}],
+    "tolerations": [{"key": "t", "operator": "Exists"}],
+}
+CLAIM = {
+    "metadata": {"name": "c", "uid": "u", "ownerReferences": [{"kind": "Pod", "uid": "p"}]},
+    "spec": {
+        "devices": {
+            "requests": [
+                {"name": "r", "exactly": EXACTLY},
+                {"name": "f", "firstAvailable": [{"name": "s", **EXACTLY}]},
+            ],
+            "constraints": [{"requests": ["r"], "matchAttribute": "a/b"}],
+        }
+    },
+    "status": {
+        "allocation": {
+            "devices": {"results": [{"request": "r", "driver": "d", "pool": "p", "device": "0"}]},
+            "nodeSelector": NODE_SELECTOR,
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}],
+    },
+}
+SLICE = {
+    "metadata": {"name": "s", "uid": "u"},
+    "spec": {
+        "driver": "d",
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "n",
+        "devices": [
+            {
+                "name": "0",
+                "attributes": {"a": {"string": "x"}, "b": {"version": "1.0.0"}, "c": {"int": 1}},
+                "capacity": {"memory": {"value": "40Gi"}},
+                "taints": [{"key": "k", "effect": "NoSchedule"}],
+            }
+        ],
+    },
+}
 TEMPLATES = {
     "Pod": POD,
     "Node": NODE,
@@ -111,6 +154,12 @@ TEMPLATES = {
     "Queue": QUEUE,
     "PriorityClass": {"metadata": {"name": "c", "uid": "u"}, "value": 1},
     "ShardConfig": {"metadata": {"name": "s", "uid": "u"}, "settings": {"a": {"b": 1}}},
+    "ResourceClaim": CLAIM,
+    "ResourceSlice": SLICE,
+    "DeviceClass": {
+        "metadata": {"name": "c", "uid": "u"},
+        "spec": {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": "a/b"},
+    },
 }
 
 

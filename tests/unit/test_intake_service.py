@@ -8,6 +8,7 @@ import pytest
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.events.catalogue import OBJECTS_INDEX
 from kai_es.events.codec import decode, unpack
+from kai_es.intake.kinds import SOURCES
 from kai_es.intake.publisher import BATCH_RECORDS
 from kai_es.intake.service import Informer
 from kai_es.ports.cluster import WatchItem
@@ -16,7 +17,7 @@ from tests.clocks import HastyClock
 from tests.fake_cluster import FakeCluster
 from tests.intake_fold import PARTITIONS, fold, records_of
 
-KINDS = {"Node", "Pod", "PodGroup", "Queue", "PriorityClass"}
+KINDS = {source.kind for source in SOURCES}
 
 
 class CountingLog(MemoryLog):
