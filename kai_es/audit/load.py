@@ -4,7 +4,7 @@ Bound pods and open binds of a node against its allocatable amounts. A node may 
 shrank or after a pod that is not ours came; it is excused then until it is within bounds again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Final
 
 from kai_es.audit.findings import Findings
@@ -41,6 +41,9 @@ class Loads:
 
     def queues_changed(self) -> None:
         """Queues weigh nothing."""
+
+    def object_changed(self, kind: str, name: Hashable) -> None:
+        """What pods and nodes only refer to weighs nothing."""
 
     def check(self, offset: int, batch: Batch) -> None:
         """Look at the nodes that a folded batch touched."""

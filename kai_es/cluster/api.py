@@ -71,7 +71,13 @@ class ApiServer:
     async def list_page(self, resource: Resource, *, limit: int, token: str) -> Page:
         """See `ClusterWatch.list_page`."""
         params = {"limit": str(limit), **({"continue": token} if token else {})}
-        body = await self._call("GET", _path(resource), params=params, timeout_s=LIST_S)
+        body = await self._call(
+            "GET",
+            _path(resource),
+            params=params,
+            timeout_s=LIST_S,
+            accept=_accept(resource, "List"),
+        )
         try:
             page = _list_decoder.decode(body)
             rv = int(page.metadata.resource_version)
@@ -92,7 +98,9 @@ class ApiServer:
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=silence_s)
         try:
-            response = await self._send("GET", _path(resource), params=params, timeout=timeout)
+            response = await self._send(
+                "GET", _path(resource), params=params, timeout=timeout, accept=_accept(resource)
+            )
             async with response:
                 if response.status != 200:
                     await self._refused(response, doing)
@@ -172,6 +180,7 @@ class ApiServer:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
         timeout_s: float = REQUEST_S,
     ) -> bytes:
         doing = f"{method} {path}"
@@ -179,7 +188,13 @@ class ApiServer:
         data = None if body is None else msgspec.json.encode(body)
         try:
             response = await self._send(
-                method, path, params=params, timeout=timeout, data=data, content_type=content_type
+                method,
+                path,
+                params=params,
+                timeout=timeout,
+                data=data,
+                content_type=content_type,
+                accept=accept,
             )
             async with response:
                 if response.status >= 300:
@@ -197,15 +212,19 @@ class ApiServer:
         params: Mapping[str, str] | None = None,
         data: bytes | None = None,
         content_type: str = _JSON,
+        accept: str = _JSON,
     ) -> aiohttp.ClientResponse:
         endpoint = self._endpoint
-        headers = {**await endpoint.headers(), "Content-Type": content_type}
+        headers = {
+            **await endpoint.headers(),
+            "Accept": accept,
+            "Content-Type": content_type,
+        }
         if self._session is None:
             # no compression: it costs both sides more CPU than the network saves in a cluster
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=CONNECTIONS),
                 headers={
-                    "Accept": _JSON,
                     "Accept-Encoding": "identity",
                     "User-Agent": USER_AGENT,
                 },
@@ -232,6 +251,13 @@ class ApiServer:
         raise_answer(
             response.status, body, doing=doing, retry_after=response.headers.get("Retry-After")
         )
+
+
+def _accept(resource: Resource, form: str = "") -> str:
+    """What to ask for: only metadata, where that is enough and the server can."""
+    if not resource.names_only:
+        return _JSON
+    return f"{_JSON};as=PartialObjectMetadata{form};g=meta.k8s.io;v=v1,{_JSON}"
 
 
 def _path(resource: Resource, namespace: str = "", name: str = "") -> str:

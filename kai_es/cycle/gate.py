@@ -31,6 +31,14 @@ KINDS: Final = (
     Kind("ResourceClaim", required=False),
     Kind("ResourceSlice", required=False),
     Kind("DeviceClass", required=False),
+    Kind("Topology", required=False),
+    Kind("NodeResourceTopology", required=False),
+    Kind("ConfigMap", required=False),
+    Kind("PersistentVolumeClaim", required=False),
+    Kind("PersistentVolume", required=False),
+    Kind("StorageClass", required=False),
+    Kind("CSIDriver", required=False),
+    Kind("CSIStorageCapacity", required=False),
     Kind("ShardConfig", required=False, watched=False),
 )
 

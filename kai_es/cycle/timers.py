@@ -6,7 +6,7 @@ redone for groups that changed, so the cost follows the number of changes.
 """
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from kai_es.kube.errors import InvalidObjectError
@@ -86,6 +86,9 @@ class Timers:
     def queues_changed(self) -> None:
         """Min runtimes may have changed."""
         self._dirty.update(row.name for row in self._rows.groups.live())
+
+    def object_changed(self, kind: str, name: Hashable) -> None:
+        """Nothing that is only looked up by name has a timer."""
 
     def next_ms(self, after_ms: int) -> int | None:
         """The earliest due time after a moment, ms since the epoch, None = there is none."""

@@ -29,8 +29,8 @@ class Source(NamedTuple):
     resolve: Resolve | None = None
 
 
-def _resource(kind: str, plural: str) -> Resource:
-    return Resource(kind, KINDS[kind].api_version, plural)
+def _resource(kind: str, plural: str, *, names_only: bool = False) -> Resource:
+    return Resource(kind, KINDS[kind].api_version, plural, names_only)
 
 
 SOURCES: Final = (
@@ -42,6 +42,18 @@ SOURCES: Final = (
     Source("ResourceClaim", _resource("ResourceClaim", "resourceclaims")),
     Source("ResourceSlice", _resource("ResourceSlice", "resourceslices")),
     Source("DeviceClass", _resource("DeviceClass", "deviceclasses")),
+    Source("Topology", _resource("Topology", "topologies")),
+    Source(
+        "NodeResourceTopology",
+        _resource("NodeResourceTopology", "noderesourcetopologies"),
+        heartbeats=True,
+    ),
+    Source("ConfigMap", _resource("ConfigMap", "configmaps", names_only=True), heartbeats=True),
+    Source("PersistentVolumeClaim", _resource("PersistentVolumeClaim", "persistentvolumeclaims")),
+    Source("PersistentVolume", _resource("PersistentVolume", "persistentvolumes")),
+    Source("StorageClass", _resource("StorageClass", "storageclasses")),
+    Source("CSIDriver", _resource("CSIDriver", "csidrivers")),
+    Source("CSIStorageCapacity", _resource("CSIStorageCapacity", "csistoragecapacities")),
 )
 """What is watched in every installation."""
 

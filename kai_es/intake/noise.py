@@ -20,6 +20,8 @@ _CONTAINER_NOISE: Final = (
     "startupProbe",
 )
 _DATA: Final = ("data", "binaryData", "stringData")
+_HEAD: Final = ("apiVersion", "kind", "metadata")
+_IDENTITY: Final = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
 
 
 def strip(kind: str, raw: Raw) -> Raw:
@@ -62,11 +64,21 @@ def _strip_data(raw: Raw) -> None:
         raw.pop(name, None)
 
 
+def _keep_name(raw: Raw) -> None:
+    """That a config map exists is all that is read; leader election changes some every second."""
+    for name in [name for name in raw if name not in _HEAD]:
+        del raw[name]
+    metadata = raw.get("metadata")
+    if isinstance(metadata, dict):
+        for name in [name for name in metadata if name not in _IDENTITY]:
+            del metadata[name]
+
+
 def _maps(parent: object, name: str) -> list[Raw]:
     items = parent.get(name) if isinstance(parent, dict) else None
     return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 _BY_KIND: Final[Mapping[str, Callable[[Raw], None]]] = MappingProxyType(
-    {"Pod": _strip_pod, "Node": _strip_node, "ConfigMap": _strip_data, "Secret": _strip_data}
+    {"Pod": _strip_pod, "Node": _strip_node, "ConfigMap": _keep_name, "Secret": _strip_data}
 )

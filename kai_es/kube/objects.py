@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kai_es.kube.topologies import NumaNode, Topology
+from kai_es.kube.volumes import Claim, ConfigMap, CsiDriver, StorageCapacity, StorageClass, Volume
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -290,6 +292,14 @@ ClusterObject: TypeAlias = (
     | ResourceClaim
     | ResourceSlice
     | DeviceClass
+    | Topology
+    | NumaNode
+    | ConfigMap
+    | Claim
+    | Volume
+    | StorageClass
+    | CsiDriver
+    | StorageCapacity
 )
 
 

@@ -13,6 +13,15 @@ from kai_es.kube.parse_group import parse_group
 from kai_es.kube.parse_node import parse_node
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.kube.parse_queue import parse_queue
+from kai_es.kube.parse_topologies import parse_numa_node, parse_topology
+from kai_es.kube.parse_volumes import (
+    parse_config_map,
+    parse_csi_driver,
+    parse_storage_capacity,
+    parse_storage_class,
+    parse_volume,
+    parse_volume_claim,
+)
 from kai_es.kube.shape import Int32, Metadata, label_of, shaped, uid_of
 from kai_es.kube.times import time_ms
 
@@ -120,5 +129,13 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         CLAIM: Kind(RESOURCE_API, parse_claim),
         SLICE: Kind(RESOURCE_API, parse_slice),
         CLASS: Kind(RESOURCE_API, parse_class),
+        "Topology": Kind("kai.scheduler/v1alpha1", parse_topology),
+        "NodeResourceTopology": Kind("topology.node.k8s.io/v1alpha2", parse_numa_node),
+        "ConfigMap": Kind("v1", parse_config_map),
+        "PersistentVolumeClaim": Kind("v1", parse_volume_claim),
+        "PersistentVolume": Kind("v1", parse_volume),
+        "StorageClass": Kind("storage.k8s.io/v1", parse_storage_class),
+        "CSIDriver": Kind("storage.k8s.io/v1", parse_csi_driver),
+        "CSIStorageCapacity": Kind("storage.k8s.io/v1", parse_storage_capacity),
     }
 )

@@ -7,11 +7,16 @@ from kai_es.events.requests import Answer
 
 
 class Resource(NamedTuple):
-    """Where a kind lives in the API: `v1` or `<group>/<version>`, and its plural."""
+    """Where a kind lives in the API: `v1` or `<group>/<version>`, and its plural.
+
+    names_only: nothing but `metadata` is read of its objects, so a server that can leaves the rest
+                out.
+    """
 
     kind: str
     api_version: str
     plural: str
+    names_only: bool = False
 
 
 PODS: Final = Resource("Pod", "v1", "pods")

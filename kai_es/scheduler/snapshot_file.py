@@ -30,6 +30,14 @@ _KINDS: Final = (
     ("resourceClaims", "ResourceClaim"),
     ("podGroups", "PodGroup"),
     ("pods", "Pod"),
+    ("topologies", "Topology"),
+    ("nodeResourceTopologies", "NodeResourceTopology"),
+    ("configMaps", "ConfigMap"),
+    ("persistentVolumes", "PersistentVolume"),
+    ("persistentVolumeClaims", "PersistentVolumeClaim"),
+    ("storageClasses", "StorageClass"),
+    ("csiDrivers", "CSIDriver"),
+    ("csiStorageCapacities", "CSIStorageCapacity"),
 )
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}")
 
@@ -95,7 +103,9 @@ def _store(snapshot: Snapshot, obj: Any, requests: Mapping[str, Request]) -> Non
             last_eviction_ms=obj.last_eviction_ms,
         )
         snapshot.set_group(obj, rv=1, state=state)
-    elif isinstance(obj, Pod) and obj.phase != "Failed":  # the reference's pod cache has none
+    elif not isinstance(obj, Pod):
+        snapshot.set_object(obj, rv=1)
+    elif obj.phase != "Failed":  # the reference's pod cache has none
         request = requests.get(f"{obj.namespace}/{obj.name}")
         mine = request is not None and request.pod_uid in ("", obj.uid)
         known = (request,) if request is not None and mine else ()

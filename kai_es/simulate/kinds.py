@@ -268,6 +268,16 @@ KINDS: Final = (
         status=False,
         status_born=None,
     ),
+    custom(
+        "topology.node.k8s.io",
+        "v1alpha2",
+        "NodeResourceTopology",
+        "noderesourcetopologies",
+        namespaced=False,
+        status=False,
+        status_born=None,
+        generation=False,
+    ),
 )
 
 

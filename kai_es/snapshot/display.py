@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
-from kai_es.kube.objects import Node, PodGroup, PriorityClass, Queue, ShardConfig
+from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue, ShardConfig
 from kai_es.snapshot.effective import TaskState
 from kai_es.snapshot.lifecycle import task_state
 from kai_es.snapshot.pools import MOVING
@@ -126,8 +126,10 @@ class _Display:
                 "ResourceSlice": self._snapshot.remove_slice,
                 "DeviceClass": self._snapshot.remove_device_class,
             }.get(kind)
-            if remove is not None:  # a kind of which no version was ever valid
+            if remove is not None:
                 remove(uid)
+            else:
+                self._snapshot.remove_object(kind, uid)
             return
         obj = entry.obj
         match obj:
@@ -143,8 +145,10 @@ class _Display:
                 self._snapshot.set_slice(obj, rv=_name_rank(entry))
             case DeviceClass():
                 self._snapshot.set_device_class(obj, rv=_name_rank(entry))
+            case Pod() | Node() | PodGroup():
+                raise AssertionError(f"{kind} has a way of its own")
             case _:
-                raise AssertionError(f"nobody shows {kind}")
+                self._snapshot.set_object(obj, rv=_name_rank(entry))
 
 
 def _name_rank(entry: Live) -> int:

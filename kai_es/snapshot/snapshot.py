@@ -6,13 +6,24 @@ a pod may come before its group, its node or its queue. What a cycle reads are t
 shard (`kai_es.snapshot.columns`), which follow the rows by their marks of change.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
-from kai_es.kube.objects import Node, Pod, PodGroup, PodSpec, PriorityClass, Queue, ShardConfig
+from kai_es.kube.objects import (
+    Node,
+    Pod,
+    PodGroup,
+    PodSpec,
+    PriorityClass,
+    Queue,
+    ShardConfig,
+    kind_of,
+)
+from kai_es.kube.topologies import NumaNode, Topology
+from kai_es.kube.volumes import Claim, ConfigMap, CsiDriver, StorageCapacity, StorageClass, Volume
 from kai_es.snapshot.device_rows import DeviceRows
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.shapes import Shape, Shapes
@@ -86,6 +97,27 @@ class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.priority_class.name
 
 
+PlainObject: TypeAlias = (
+    Topology | NumaNode | ConfigMap | Claim | Volume | StorageClass | CsiDriver | StorageCapacity
+)
+"""Objects that columns look up by name and nothing else refers to. A new kind is one more here."""
+
+
+class PlainRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of a kind that needs no row of its own."""
+
+    obj: PlainObject
+    rv: int
+
+    @property
+    def name(self) -> Hashable:
+        """What others refer to it by: its name, with the namespace if it has one."""
+        obj = self.obj
+        if isinstance(obj, Claim | ConfigMap | StorageCapacity):
+            return (obj.namespace, obj.name)
+        return obj.name
+
+
 class Follower(Protocol):
     """Derived columns that are told what changed; they look at it when they are next read."""
 
@@ -98,6 +130,9 @@ class Follower(Protocol):
     def queues_changed(self) -> None:
         """Some queue or priority class changed: rare, everything derived from them is redone."""
 
+    def object_changed(self, kind: str, name: Hashable) -> None:
+        """An object of `Snapshot.plain` changed."""
+
 
 class Snapshot:
     """All live rows at one offset of the topic `snapshot`.
@@ -105,6 +140,7 @@ class Snapshot:
     offset:  the last accepted batch, −1 before the first.
     time_ms: the log's clock at that batch.
     resume:  by shard the group uid at which its next cycle goes on after a cut, "" = not cut.
+    plain:   by kind, rows of kinds that need none of their own.
     """
 
     def __init__(self) -> None:
@@ -118,6 +154,7 @@ class Snapshot:
         self.classes: Table[ClassRow] = Table()
         self.configs: dict[str, ShardConfig] = {}
         self.devices = DeviceRows()
+        self.plain: dict[str, Table[PlainRow]] = {}
         self.pods_of_group: dict[GroupKey, dict[str, PodRow]] = {}
         self.pods_of_node: dict[str, dict[str, PodRow]] = {}
         self.pod_rows: list[PodRow | None] = []
@@ -267,7 +304,35 @@ class Snapshot:
             if row is not None:
                 self.set_pod(row.pod, rv=row.rv, task=row.state)
 
+    def set_object(self, obj: PlainObject, *, rv: int) -> None:
+        """Store an object of a plain kind."""
+        kind = kind_of(obj)
+        row = PlainRow(obj=obj, rv=rv)
+        old = self.plain.setdefault(kind, Table()).put(obj.uid, row)
+        if old is None or old.obj != obj:
+            if old is not None and old.name != row.name:
+                self._object_changed(kind, old.name)
+            self._object_changed(kind, row.name)
+
+    def remove_object(self, kind: str, uid: str) -> None:
+        """Drop an object of a plain kind. Unknown uids are of no account."""
+        table = self.plain.get(kind)
+        old = None if table is None else table.pop(uid)
+        if old is not None:
+            self._object_changed(kind, old.name)
+
     # -- reading
+
+    def objects(self, kind: str) -> Iterator[PlainObject]:
+        """The objects of a plain kind that names mean, in no particular order."""
+        table = self.plain.get(kind)
+        return iter(()) if table is None else (row.obj for row in table.live())
+
+    def object(self, kind: str, name: Hashable) -> PlainObject | None:
+        """The object of a plain kind that a name means; of namespaced ones (namespace, name)."""
+        table = self.plain.get(kind)
+        row = None if table is None else table.get(name)
+        return None if row is None else row.obj
 
     def config(self, shard: str) -> ShardConfig | None:
         """The configuration of a shard by name; of several the one with the greatest uid."""
@@ -309,6 +374,10 @@ class Snapshot:
     def _queues_changed(self) -> None:
         for follower in self.followers:
             follower.queues_changed()
+
+    def _object_changed(self, kind: str, name: Hashable) -> None:
+        for follower in self.followers:
+            follower.object_changed(kind, name)
 
 
 KeyT = TypeVar("KeyT")

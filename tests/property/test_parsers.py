@@ -160,6 +160,61 @@ TEMPLATES = {
         "metadata": {"name": "c", "uid": "u"},
         "spec": {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": "a/b"},
     },
+    "Topology": {
+        "metadata": {"name": "t", "uid": "u"},
+        "spec": {"levels": [{"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack"}]},
+    },
+    "NodeResourceTopology": {
+        "metadata": {"name": "n", "uid": "u"},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "restricted"}],
+        "topologyPolicies": ["Restricted"],
+        "zones": [
+            {
+                "name": "node-0",
+                "type": "Node",
+                "resources": [{"name": "cpu", "allocatable": "8", "available": "4"}],
+            }
+        ],
+    },
+    "ConfigMap": {"metadata": {"name": "c", "namespace": "ns", "uid": "u"}},
+    "PersistentVolumeClaim": {
+        "metadata": {
+            "name": "c",
+            "namespace": "ns",
+            "uid": "u",
+            "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "p"}],
+        },
+        "spec": {
+            "storageClassName": "s",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "selector": {"matchLabels": {"a": "b"}},
+        },
+        "status": {"phase": "Pending"},
+    },
+    "PersistentVolume": {
+        "metadata": {"name": "v", "uid": "u", "labels": {"a": "b"}},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "claimRef": {"namespace": "ns", "name": "c", "uid": "u"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": []}]}},
+        },
+        "status": {"phase": "Bound"},
+    },
+    "StorageClass": {
+        "metadata": {"name": "s", "uid": "u"},
+        "provisioner": "d",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}],
+    },
+    "CSIDriver": {"metadata": {"name": "d", "uid": "u"}, "spec": {"storageCapacity": True}},
+    "CSIStorageCapacity": {
+        "metadata": {"name": "x", "namespace": "ns", "uid": "u"},
+        "storageClassName": "s",
+        "capacity": "1Ti",
+        "maximumVolumeSize": "1Gi",
+        "nodeTopology": {"matchLabels": {"zone": "a"}},
+    },
 }
 
 

@@ -176,8 +176,12 @@ def test_noise_and_secrets_are_stripped():
             "ephemeralContainers": [{"env": "nonsense"}],
         },
     }
-    for kind in ("ConfigMap", "Secret"):
-        assert strip(kind, {"data": {"k": "v"}, "binaryData": {}, "type": "t"}) == {"type": "t"}
+    secret = {"data": {"k": "v"}, "binaryData": {}, "type": "t"}
+    assert strip("Secret", secret) == {"type": "t"}
+    head = {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "3"}
+    leader = {"annotations": {"control-plane.alpha.kubernetes.io/leader": "x"}, "labels": {}}
+    config_map = {"kind": "ConfigMap", "metadata": {**head, **leader}, "data": {"k": "v"}}
+    assert strip("ConfigMap", config_map) == {"kind": "ConfigMap", "metadata": head}
     for kind in ("Pod", "Node", "ConfigMap"):
         for odd in ({}, {"metadata": 5, "spec": [], "status": {"conditions": 1}}):
             assert strip(kind, odd) is odd

@@ -12,6 +12,7 @@ from kai_es.kube.objects import (
 )
 from kai_es.kube.parse import parse
 from kai_es.kube.parse_node import gpu_memory_mib
+from kai_es.kube.topologies import TopologyLevel
 
 
 def an_object(kind_version=None, *, spec=None, **rest):
@@ -151,6 +152,64 @@ def test_priority_class_and_shard_config():
     assert parse("ShardConfig", an_object(settings={"a": [1]})) == ShardConfig(
         uid="u", name="x", settings={"a": [1]}
     )
+
+
+def test_topology_and_numa_node():
+    levels = [{"nodeLabel": "zone"}, {"nodeLabel": "rack", "alias": "r"}]
+    assert parse("Topology", an_object(spec={"levels": levels})).levels == (
+        TopologyLevel("zone"),
+        TopologyLevel("rack", "r"),
+    )
+    resources = [{"name": "cpu", "allocatable": "8", "available": 4}]
+    gpus = [{"name": "nvidia.com/gpu", "allocatable": "2", "available": "1"}]
+    node = parse(
+        "NodeResourceTopology",
+        an_object(
+            attributes=[{"name": "topologyManagerPolicy", "value": "restricted"}],
+            zones=[
+                {"name": "odd", "type": "Node"},
+                {"name": "node-10", "type": "Node", "resources": gpus},
+                {"name": "node-2", "type": "Node", "resources": resources},
+                {"name": "socket-0", "type": "Socket"},
+            ],
+        ),
+    )
+    assert (node.policy, node.scope, node.gpus) == ("restricted", "container", "nvidia.com/gpu")
+    assert [zone.name for zone in node.zones] == ["node-2", "node-10", "odd"]
+    assert node.zones[0].allocatable == {"cpu": 8000}
+    assert node.zones[1].available == {"gpu": 1_000_000}
+
+
+def test_storage():
+    claim = parse(
+        "PersistentVolumeClaim",
+        an_object(
+            metadata={
+                "namespace": "ns",
+                "annotations": {
+                    "pv.kubernetes.io/bind-completed": "yes",
+                    "volume.beta.kubernetes.io/storage-class": "old",
+                },
+                "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "pu"}],
+            },
+            spec={"storageClassName": "new", "resources": {"requests": {"storage": "1.5Ki"}}},
+            status={"phase": "Bound"},
+        ),
+    )
+    assert (claim.storage_class, claim.bound, claim.size) == ("old", True, 1536)
+    assert claim.owners == (("Pod", "p", "pu"),)
+    assert parse("PersistentVolumeClaim", an_object()).storage_class is None
+    volume = parse(
+        "PersistentVolume",
+        an_object(spec={"capacity": {"storage": "2Gi"}, "claimRef": {"name": "c"}}),
+    )
+    assert (volume.size, volume.claim) == (2**31, ("", "c", ""))
+    waits = an_object(volumeBindingMode="WaitForFirstConsumer", provisioner="d")
+    assert parse("StorageClass", waits).waits
+    assert not parse("StorageClass", an_object(provisioner="d")).waits
+    assert parse("CSIDriver", an_object(spec={"storageCapacity": True})).tells_capacity
+    capacity = parse("CSIStorageCapacity", an_object(storageClassName="s", nodeTopology={}))
+    assert (capacity.size, capacity.nodes) == (None, {})
 
 
 @pytest.mark.parametrize(

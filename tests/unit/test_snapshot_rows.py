@@ -1,4 +1,6 @@
 from kai_es.kube.objects import Node, Pod, PodGroup, PodSpec
+from kai_es.kube.topologies import Topology
+from kai_es.kube.volumes import ConfigMap
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
 from kai_es.snapshot.status import TaskStatus
@@ -20,6 +22,33 @@ def test_name_means_the_live_uid_with_the_highest_rv():
     assert snapshot.nodes.get("n1").node.uid == "old"
     snapshot.remove_node("old")
     assert snapshot.nodes.get("n1") is None
+
+
+def test_plain_objects_are_found_by_name_and_followers_hear_of_changes():
+    heard = []
+
+    class Ear:
+        def node_changed(self, name):
+            raise AssertionError
+
+        group_changed = queues_changed = node_changed
+
+        def object_changed(self, kind, name):
+            heard.append((kind, name))
+
+    snapshot = Snapshot()
+    snapshot.follow(Ear())
+    topology = Topology(uid="t", name="net")
+    snapshot.set_object(topology, rv=1)
+    snapshot.set_object(topology, rv=2)
+    snapshot.set_object(ConfigMap(uid="c", namespace="ns", name="m"), rv=1)
+    assert snapshot.object("Topology", "net") is topology
+    assert snapshot.object("ConfigMap", ("ns", "m")).uid == "c"
+    assert snapshot.object("ConfigMap", ("other", "m")) is None
+    snapshot.remove_object("Topology", "t")
+    snapshot.remove_object("Topology", "t")
+    assert list(snapshot.objects("Topology")) == []
+    assert heard == [("Topology", "net"), ("ConfigMap", ("ns", "m")), ("Topology", "net")]
 
 
 def test_a_pod_may_come_before_its_group_and_node():

@@ -4,7 +4,7 @@ Equal to columns built from scratch on the same rows and at the same time, whate
 `tests/property/test_columns.py` holds it to that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from kai_es.kube.conditions import waits_for_another_pool
 from kai_es.kube.objects import PodGroup
@@ -35,6 +35,7 @@ class Columns:
     doubtful:   jobs that are marked stale, or may be stale.
     status:     by pod row; only tasks of jobs have a meaningful one.
     job_of, leaf_of: by pod row.
+    versions:   by kind of `Snapshot.plain`, a number that rises whenever an object of it changes.
     """
 
     def __init__(self, rows: Snapshot, lens: Lens) -> None:
@@ -52,6 +53,7 @@ class Columns:
         self.status = bytearray()
         self.job_of: list[Job | None] = []
         self.leaf_of: list[int] = []
+        self.versions: dict[str, int] = {}
         self._labels = LabelColumns(())
         self._labels_version = -1
         self._demands: dict[Shape, Demand] = {}
@@ -88,6 +90,11 @@ class Columns:
     def queues_changed(self) -> None:
         """Queues or priority classes changed."""
         self._dirty_queues = True
+
+    def object_changed(self, kind: str, name: Hashable) -> None:
+        """An object that is looked up by name changed."""
+        del name
+        self.versions[kind] = self.versions.get(kind, 0) + 1
 
     # -- refresh
 
