@@ -14,7 +14,9 @@ from kai_es.kube.objects import (
     PriorityClass,
     Queue,
     QueueShare,
+    TopologyConstraint,
 )
+from kai_es.kube.topologies import Topology, TopologyLevel
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
 from kai_es.snapshot.status import TaskStatus
@@ -26,6 +28,8 @@ PRIORITIES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "infere
 _GIB: Final = 2**30
 _MIB: Final = 2**20
 
+LabelsOf = Callable[[int], dict[str, str]]
+
 
 @dataclass(slots=True)
 class Cluster:
@@ -35,6 +39,7 @@ class Cluster:
     queues: list[Queue] = field(default_factory=list)
     groups: list[PodGroup] = field(default_factory=list)
     pods: list[tuple[Pod, TaskState]] = field(default_factory=list)
+    topologies: list[Topology] = field(default_factory=list)
 
     def load(self) -> Snapshot:
         """A snapshot of it."""
@@ -43,6 +48,8 @@ class Cluster:
             snapshot.set_priority_class(PriorityClass(uid=name, name=name, value=value), rv=1)
         for node in self.nodes:
             snapshot.set_node(node, rv=1)
+        for topology in self.topologies:
+            snapshot.set_object(topology, rv=1)
         for queue in self.queues:
             snapshot.set_queue(queue, rv=1)
         for group in self.groups:
@@ -52,8 +59,8 @@ class Cluster:
         return snapshot
 
 
-def add_nodes(cluster: Cluster, n_nodes: int) -> None:
-    """Nodes of 8 GPUs, 128 CPUs and 1 TiB."""
+def add_nodes(cluster: Cluster, n_nodes: int, labels: LabelsOf = lambda _i: {}) -> None:
+    """Nodes of 8 GPUs, 128 CPUs and 1 TiB; `labels` gives more labels by number."""
     allocatable = {"cpu": 128_000, "memory": 1024 * _GIB, "gpu": GPUS * GPU_MICRO, "pods": 110}
     for i in range(n_nodes):
         name = f"node-{i:04d}"
@@ -61,7 +68,11 @@ def add_nodes(cluster: Cluster, n_nodes: int) -> None:
             Node(
                 uid=f"uid-{name}",
                 name=name,
-                labels={"kubernetes.io/hostname": name, "nvidia.com/gpu.count": str(GPUS)},
+                labels={
+                    "kubernetes.io/hostname": name,
+                    "nvidia.com/gpu.count": str(GPUS),
+                    **labels(i),
+                },
                 allocatable=allocatable,
                 capacity=allocatable,
                 conditions={"Ready": "True"},
@@ -133,6 +144,7 @@ def add_jobs(
     size: int = 1,
     kind: Kind,
     hosts: Sequence[str] = (),
+    topology: TopologyConstraint | None = None,
 ) -> None:
     """Jobs in turn for each queue; running, in turn on `hosts`, if there are any."""
     spec = kind.spec()
@@ -148,6 +160,7 @@ def add_jobs(
                 min_member=size,
                 priority_class=kind.priority,
                 last_start_ms=EPOCH_MS + 1000 if hosts else 0,
+                topology=topology,
             )
         )
         for t in range(size):
@@ -183,6 +196,20 @@ def fill(n_nodes: int, n_departments: int, n_teams: int) -> Cluster:
     add_nodes(cluster, n_nodes)
     leaves = add_tree(cluster, n_departments, n_teams, n_nodes * GPUS)
     add_jobs(cluster, "job", n_nodes * GPUS, leaves, kind=Kind())
+    return cluster
+
+
+def gang(n_nodes: int) -> Cluster:
+    """Zones of 128 and racks of 16 nodes, and one gang that takes all and prefers racks."""
+    cluster = Cluster()
+    add_nodes(cluster, n_nodes, lambda i: {"topo/zone": f"z{i // 128}", "topo/rack": f"r{i // 16}"})
+    levels = ("topo/zone", "topo/rack", "kubernetes.io/hostname")
+    topology = Topology(uid="uid-topo", name="net", levels=tuple(map(TopologyLevel, levels)))
+    cluster.topologies.append(topology)
+    leaves = add_tree(cluster, 1, 1, n_nodes * GPUS)
+    together = TopologyConstraint(topology="net", preferred="topo/rack")
+    kind = Kind(gpus=GPUS)
+    add_jobs(cluster, "gang", 1, leaves, size=n_nodes, kind=kind, topology=together)
     return cluster
 
 
@@ -247,6 +274,7 @@ SHAPES: Final[dict[str, Callable[[], Cluster]]] = {
     "fill-500": lambda: fill(500, 1, 4),
     "fill-1000": lambda: fill(1000, 5, 10),
     "fill-4000": lambda: fill(4000, 10, 20),
+    "gang-512": lambda: gang(512),
     "hopeless-500": lambda: hopeless(500),
     "reclaim-one": lambda: reclaim(500, 1, 1, 1),
     "reclaim-many": lambda: reclaim(500, 2000, 1, 1),

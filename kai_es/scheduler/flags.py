@@ -3,7 +3,7 @@
 `CycleInputs.flags` holds those in force, sorted; `--compat` = `ALL`. One row per flag stands in
 `docs/differences.md`. A stored history keeps the flags it was made with, so a flag is never
 renamed or given another meaning. Numbers `Qn` are the reference's known quirks
-(scheduler-core §17), `Fn` those of fairness.
+(scheduler-core §17), `Pn` those of the plugins' checklist (plugins §14), `Fn` those of fairness.
 """
 
 from typing import Final, TypeAlias
@@ -36,10 +36,21 @@ TOPOLOGY_COUNTS_RUNNING: Final = "compat.Q31"
 DRA_WEIGHS_NOTHING: Final = "compat.Q36"
 """A DRA request weighs no GPU in the capacity check of one node."""
 
+REQUIRED_LEVEL_MISSED: Final = "compat.P13"
+"""A required level without a preferred one fails when all nodes share a narrower domain."""
+PREFERRED_SCORES_COARSE: Final = "compat.P14"
+"""Of more than ten domains of a preferred level several score alike."""
+LEVEL_ERRORS_HIDDEN: Final = "compat.P15"
+"""A topology constraint that names no level, or an unknown one, gives no reason."""
+SHARED_ROOM_MISSED: Final = "compat.P16"
+"""Topology domains do not count most of the room on shared devices."""
+
 DISPLACED_COUNTS: Final = "compat.C2"
 """A task that waits, or was placed in this cycle, and is displaced counts as leaving its node."""
 RETURN_RESTORES_MOVE: Final = "compat.C3"
 """A moved pod that is offered its old node gets its new one back, whoever is there by then."""
+PINNED_BY_ASKING: Final = "compat.C10"
+"""Only running pods of the pod sets that ask for more keep a sub-group in its topology domain."""
 SHARES_IN_WHOLE_DEVICES: Final = "compat.C1"
 """Fair shares are shown in whole devices from one device on."""
 

@@ -42,6 +42,11 @@ def shuffled(snapshot, seed):
             lambda c=c: other.set_priority_class(c.priority_class, rv=c.rv)
             for c in snapshot.classes.rows.values()
         ],
+        *[
+            lambda o=o: other.set_object(o.obj, rv=o.rv)
+            for table in snapshot.plain.values()
+            for o in table.rows.values()
+        ],
     ]
     random.Random(seed).shuffle(rows)
     for store in rows:

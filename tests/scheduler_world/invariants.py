@@ -7,10 +7,11 @@ from kai_es.events.decisions import Bind, CycleDecision, Evict, Pipeline
 from kai_es.kube.labels import UNLIMITED
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.fairness.shares import quota_of
-from kai_es.scheduler.flags import DISPLACED_COUNTS
+from kai_es.scheduler.flags import DISPLACED_COUNTS, PINNED_BY_ASKING
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_ALLOCATED, IS_USED
 from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.tree import Member, SubGroupSet, leaves_below
 from kai_es.snapshot.status import TaskStatus
 
 
@@ -22,6 +23,7 @@ def violations(session: Session, decision: CycleDecision) -> list[str]:
         *_gangs(session, decision),
         *_ops(session, decision),
         *_evictions(session, decision),
+        *_topologies(session),
     ]
 
 
@@ -88,6 +90,41 @@ def _ops(session: Session, decision: CycleDecision) -> Iterator[str]:
             yield f"pod {op.pod}: {kind} while {status.name}"
         if isinstance(op, Bind | Pipeline) and session.columns.nodes.row.get(op.node) is None:
             yield f"pod {op.pod}: on unknown node {op.node}"
+
+
+def _topologies(session: Session) -> Iterator[str]:
+    """Pods that must be together are, unless they were not before."""
+    if PINNED_BY_ASKING in session.flags:
+        return
+    for job in session.columns.jobs.values():
+        for member in _members(job.tree.root):
+            constraint = member.topology
+            tree = session.columns.topology(constraint.topology) if constraint else None
+            if constraint is None or tree is None or constraint.required not in tree.levels:
+                continue
+            domain = tree.domain[tree.levels.index(constraint.required)]
+            tasks = [task for leaf in leaves_below(member) for task in job.tasks[leaf.leaf]]
+            row = session.nodes.columns.row
+            before = {
+                int(domain[row.get(session.row(task).state.node, NO_ROW)])
+                for task in tasks
+                if session.columns.status[task] in IS_ACTIVE
+            }
+            now = {
+                int(domain[session.node_of(task)])
+                for task in tasks
+                if session.status[task] in IS_ACTIVE
+            }
+            if len(before) < 2 and len(now) > 1:
+                names = sorted(tree.ids[d] for d in now)
+                yield f"job {job.name}: {member.name or 'all'} in {names} of {constraint.required}"
+
+
+def _members(member: Member) -> Iterator[Member]:
+    yield member
+    if isinstance(member, SubGroupSet):
+        for child in member.members:
+            yield from _members(child)
 
 
 def _evictions(session: Session, decision: CycleDecision) -> Iterator[str]:

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kai_es.kube.objects import PriorityClass, SubGroup
+from kai_es.kube.objects import PriorityClass, SubGroup, TopologyConstraint
+from kai_es.kube.topologies import Topology, TopologyLevel
 from kai_es.snapshot.effective import GroupState
 from kai_es.snapshot.status import TaskStatus
 from tests.scheduler_world import NOW_MS, World, a_queue, a_spec
 
-PROFILES = ("basic", "fair", "gang", "reclaim", "preempt", "consolidate", "everything")
+PROFILES = ("basic", "fair", "gang", "reclaim", "preempt", "consolidate", "topology", "everything")
+TOPOLOGY = Topology(
+    uid="net", name="net", levels=tuple(map(TopologyLevel, ("zone", "rack", "host")))
+)
 PRIORITIES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 
 
@@ -34,6 +38,9 @@ class RandomCluster:
             self.world.snapshot.set_priority_class(
                 PriorityClass(uid=name, name=name, value=value), rv=1
             )
+        self.has_topology = profile in ("topology", "everything")
+        if self.has_topology:
+            self.world.snapshot.set_object(TOPOLOGY, rv=1)
         self.nodes = self._nodes()
         self.leaves = self._queues(sum(node.gpus for node in self.nodes))
         for number in range(self.rng.randint(4, 24)):
@@ -46,7 +53,12 @@ class RandomCluster:
             gpus, cpu = rng.choice((2, 4, 8)), rng.choice((16, 32, 64))
             pool = rng.choice(("", "", "", "a", "b"))
             name = f"n{i:02d}"
-            fields: dict[str, Any] = {"labels": {"pool": pool} if pool else {}}
+            labels = {"pool": pool} if pool else {}
+            if self.has_topology:
+                labels |= {"zone": f"z{i % 2}", "rack": f"r{i // 2 % 2}", "host": name}
+                if rng.random() < 0.1:
+                    del labels["rack"]
+            fields: dict[str, Any] = {"labels": labels}
             if rng.random() < 0.1:
                 fields["unschedulable"] = True
             self.world.node(name, gpus, more={"cpu": cpu * 1000}, **fields)
@@ -80,7 +92,7 @@ class RandomCluster:
     def _job(self, number: int) -> None:
         rng, profile = self.rng, self.profile
         name, leaf = f"j{number:03d}", rng.choice(self.leaves)
-        gang = profile in ("gang", "reclaim", "everything") and rng.random() < 0.5
+        gang = profile in ("gang", "reclaim", "topology", "everything") and rng.random() < 0.5
         size = rng.choice((2, 3, 4)) if gang else 1
         share = profile == "everything" and rng.random() < 0.3
         gpus: float = rng.choice((0.25, 0.5)) if share else rng.choice((1, 1, 1, 2, 4))
@@ -100,6 +112,13 @@ class RandomCluster:
         running = rng.random() < {"fair": 0.5, "basic": 0.4, "preempt": 0.7}.get(profile, 0.65)
         hosts = self._hosts(size, gpus, spec.requests["cpu"], selector) if running else None
         self._store(name, leaf, size, spec, priority, hosts)
+
+    def _constraint(self) -> TopologyConstraint:
+        """Required, preferred or both; now and then one that cannot be understood."""
+        levels = ("", "zone", "rack", "host")
+        required, preferred = self.rng.choice(levels[:3]), self.rng.choice(levels)
+        name = "net" if self.rng.random() < 0.95 else "unknown"
+        return TopologyConstraint(topology=name, required=required, preferred=preferred)
 
     def _hosts(
         self, size: int, gpus: float, cpu: int, selector: dict[str, str]
@@ -140,10 +159,15 @@ class RandomCluster:
             "min_member": rng.randint(1, size) if rng.random() < 0.3 else size,
             "state": GroupState(last_start_ms=NOW_MS - 60_000 if hosts else 0),
         }
+        if self.has_topology and rng.random() < 0.6:
+            fields["topology"] = self._constraint()
         if size > 2 and rng.random() < 0.3:
+            together = (
+                (self._constraint(), self._constraint()) if self.has_topology else (None, None)
+            )
             fields["sub_groups"] = (
-                SubGroup(name="a", min_member=1),
-                SubGroup(name="b", min_member=size - 2),
+                SubGroup(name="a", min_member=1, topology=together[0]),
+                SubGroup(name="b", min_member=size - 2, topology=together[1]),
             )
             fields["min_sub_group"] = rng.choice((None, 1))
             self.world.group(name, queue=leaf, **fields)

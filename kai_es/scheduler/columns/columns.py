@@ -4,20 +4,24 @@ Equal to columns built from scratch on the same rows and at the same time, whate
 `tests/property/test_columns.py` holds it to that.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Final
 
 from kai_es.kube.conditions import waits_for_another_pool
 from kai_es.kube.objects import PodGroup
+from kai_es.kube.topologies import Topology
 from kai_es.scheduler.columns.jobs import GATED, PENDING, Job, Priorities, build_job
 from kai_es.scheduler.columns.labels import LabelColumns
 from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.columns.nodes import NodeColumns, accepted_gpu
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, QueueColumns
 from kai_es.scheduler.columns.resources import Demand, ResourceIndex
+from kai_es.scheduler.columns.topology import TopologyTree, build_tree
 from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.snapshot import GroupKey, GroupRow, PodRow, Snapshot
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, TaskStatus
 
+TOPOLOGY: Final = "Topology"
 _STALE_SHAPES: int = 4096  # demands of dead shapes that may pile up before they are swept
 
 _ALLOCATED_INTS = tuple(sorted(int(status) for status in ACTIVE_ALLOCATED))
@@ -56,6 +60,8 @@ class Columns:
         self.versions: dict[str, int] = {}
         self._labels = LabelColumns(())
         self._labels_version = -1
+        self._trees: dict[str, TopologyTree | None] = {}
+        self._trees_version = (-1, -1)
         self._demands: dict[Shape, Demand] = {}
         self._demand_width = 0
         self._order_tokens: dict[tuple[str, ...], int] = {}
@@ -95,6 +101,8 @@ class Columns:
         """An object that is looked up by name changed."""
         del name
         self.versions[kind] = self.versions.get(kind, 0) + 1
+        if kind == TOPOLOGY:
+            self._dirty_groups.update(job.key for job in self.jobs.values() if job.constrained)
 
     # -- refresh
 
@@ -169,7 +177,7 @@ class Columns:
             row = self._group(key)
             if row is not None and self._is_ours(row.group):
                 pods = self._pods(key)
-                job = build_job(row, key, pods, self.status_of, self.granted)
+                job = build_job(row, key, pods, self.status_of, self.granted, self._aliases)
                 job.resolve(self.queues, self.priorities)
                 self.jobs[key] = job
                 self._place(job, pods)
@@ -255,6 +263,26 @@ class Columns:
             self._labels = LabelColumns([facts.node for facts in self.nodes.facts])
             self._labels_version = self.nodes.version
         return self._labels
+
+    def topology(self, name: str) -> TopologyTree | None:
+        """A topology over the nodes, None = there is no such."""
+        version = (self.nodes.version, self.versions.get(TOPOLOGY, 0))
+        if self._trees_version != version:
+            self._trees, self._trees_version = {}, version
+        if name not in self._trees:
+            found = self.rows.object(TOPOLOGY, name)
+            self._trees[name] = None
+            if isinstance(found, Topology):
+                levels = [level.label for level in found.levels]
+                self._trees[name] = build_tree(name, levels, self.labels())
+        return self._trees[name]
+
+    def _aliases(self, topology: str) -> Mapping[str, str]:
+        """Node labels of a topology's levels by alias."""
+        found = self.rows.object(TOPOLOGY, topology)
+        if not isinstance(found, Topology):
+            return {}
+        return {level.alias: level.label for level in found.levels if level.alias}
 
     def demand(self, shape: Shape) -> Demand:
         """The request of a shape as vectors."""

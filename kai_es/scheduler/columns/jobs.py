@@ -9,7 +9,7 @@ from typing import Final
 from kai_es.kube.labels import DEFAULT_POD_SET
 from kai_es.kube.objects import PodGroup, PriorityClass
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, QueueColumns, Uses, plus
-from kai_es.scheduler.jobs.tree import JobTree, tree_of
+from kai_es.scheduler.jobs.tree import JobTree, has_constraint, tree_of, without_aliases
 from kai_es.snapshot.effective import GroupState
 from kai_es.snapshot.snapshot import GroupKey, GroupRow, PodRow
 from kai_es.snapshot.status import ALLOCATED, TaskStatus
@@ -23,6 +23,7 @@ GATED: Final = int(TaskStatus.GATED)
 
 GrantedOf = Callable[[PodRow], Fair]
 StatusOf = Callable[[PodRow], TaskStatus]
+AliasesOf = Callable[[str], Mapping[str, str]]
 
 
 class Priorities:
@@ -58,6 +59,7 @@ class Job:
     order_key:   job order as columns have the job, with the token of the order it was made for.
     queue:       row in `QueueColumns`, NO_QUEUE if missing.
     tasks:       by leaf of `tree`: rows of its pods, older first, then uid.
+    constrained: some part of it must or should be together in a topology.
     strangers:   rows of pods whose sub-group label names no pod set.
     counts:      by leaf: number of tasks by status.
     totals:      number of tasks by status.
@@ -65,6 +67,7 @@ class Job:
     """
 
     __slots__ = (
+        "constrained",
         "counts",
         "group",
         "key",
@@ -91,6 +94,7 @@ class Job:
         self.priority = 0
         self.preemptible = False
         self.tree: JobTree = tree_of(group)
+        self.constrained = False
         self.tasks: tuple[tuple[int, ...], ...] = ()
         self.strangers: tuple[int, ...] = ()
         self.counts: tuple[list[int], ...] = ()
@@ -130,7 +134,12 @@ class Job:
 
 
 def build_job(
-    row: GroupRow, key: GroupKey, pods: Iterable[PodRow], status_of: StatusOf, granted: GrantedOf
+    row: GroupRow,
+    key: GroupKey,
+    pods: Iterable[PodRow],
+    status_of: StatusOf,
+    granted: GrantedOf,
+    aliases: AliasesOf,
 ) -> Job:
     """The job of a pod group and its pods.
 
@@ -140,8 +149,12 @@ def build_job(
         pods: in any order.
         status_of: effective status.
         granted: what an allocated task weighs in its queue.
+        aliases: node labels of a topology's levels by alias.
     """
     job = Job(key, row.group, row.state)
+    job.constrained = has_constraint(row.group)
+    if job.constrained:
+        job.tree = without_aliases(job.tree, aliases)
     leaf_of: Mapping[str, int] = job.tree.leaf_of
     n_leaves = len(job.tree.leaves)
     leaves: list[list[PodRow]] = [[] for _ in range(n_leaves)]

@@ -4,7 +4,7 @@ Reference: pkg/scheduler/framework/session_plugins.go (scheduler-core §7.2). Wh
 calls a function per node, ours works on all nodes at once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kai_es.scheduler.columns.queues import Fair
     from kai_es.scheduler.framework.fit import Fit, NodeSet
     from kai_es.scheduler.framework.work import Work
-    from kai_es.scheduler.jobs.tree import Member
+    from kai_es.scheduler.jobs.tree import Member, PodSet
     from kai_es.snapshot.shapes import Shape
 
 Mask = NDArray[np.bool_]
@@ -31,6 +31,18 @@ TaskCheck = Callable[[int], Reason | None]
 NodeCheck = Callable[[int, int], Reason | None]
 VictimFilter = Callable[["Work"], Callable[["Job"], bool]]
 CapacityCheck = Callable[["Job", "Fair", int], Reason | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No set of nodes will do for a (sub-)group, and why."""
+
+    reasons: tuple[Reason, ...]
+
+
+Subsets = Callable[
+    ["Work", "Member", Sequence["PodSet"], Sequence[int], "NodeSet"], "Iterable[NodeSet] | Refused"
+]
 
 
 @dataclass(slots=True)
@@ -48,7 +60,8 @@ class Extensions:
     solution_start: called before reclaim searches for a job.
     job_capacity, quota: why a job's next tasks (amount, GPU memory MiB) are too much; the first.
     node_capacity: why a task is too much on a node; the first.
-    subset_nodes: one set of nodes into a list of sets; chained.
+    subset_nodes: one set of nodes into sets to try in turn, for a member of a constrained job, its
+                 leaves with tasks and their tasks; chained.
     pre_job:     called at the start of every attempt to place a job.
     pre_task:    why a task cannot be placed anywhere; first reason wins.
     hopeless:    the part of `pre_task` that no eviction can cure.
@@ -76,7 +89,7 @@ class Extensions:
     job_capacity: CapacityCheck | None = None
     quota: CapacityCheck | None = None
     node_capacity: NodeCheck | None = None
-    subset_nodes: list[Callable[..., "list[NodeSet] | None"]] = field(default_factory=list)
+    subset_nodes: list[Subsets] = field(default_factory=list)
     pre_job: list[Callable[["Work"], None]] = field(default_factory=list)
     pre_task: list[TaskCheck] = field(default_factory=list)
     hopeless: list[TaskCheck] = field(default_factory=list)

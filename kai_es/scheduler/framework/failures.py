@@ -58,7 +58,7 @@ class Failures:
     def no_node(self, task: int, fit: "Fit", nodes: "NodeSet") -> None:
         """No node of the set takes a task."""
         state = self.session.nodes
-        key = (fit.shape, len(state.changes), id(nodes))
+        key = (fit.shape, len(state.changes), nodes)
         found = self._known.get(key)
         if found is None:
             self._known = {key: found} if (found := self._histogram(fit, nodes)) else {}

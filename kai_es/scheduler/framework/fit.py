@@ -40,6 +40,10 @@ class NodeSet:
         self.key = key
         self.rows: Rows | None = None
 
+    def count(self, n_nodes: int) -> int:
+        """Number of nodes in the set, of so many in the shard."""
+        return n_nodes if self.mask is None else int(self.mask.sum())
+
     def __contains__(self, n: int) -> bool:
         """Whether a node is in the set."""
         return self.mask is None or bool(self.mask[n])

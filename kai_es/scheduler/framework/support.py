@@ -2,22 +2,17 @@
 
 from typing import TYPE_CHECKING, Final
 
-from kai_es.scheduler.jobs.tree import Member, PodSet
-
 if TYPE_CHECKING:
     from kai_es.scheduler.columns.jobs import Job
     from kai_es.scheduler.framework.session import Session
     from kai_es.snapshot.shapes import Shape
 
-UNSUPPORTED: Final = ("dra", "pod-affinity", "topology")
+UNSUPPORTED: Final = ("dra", "pod-affinity")
 """Features that the scheduler itself does not have yet."""
 
 
 def missing_feature(session: "Session", job: "Job") -> str:
     """The first feature that a job needs and does not get, "" = none."""
-    group = job.group
-    if (group.topology is not None or group.sub_groups) and _has_constraint(job.tree.root):
-        return "topology"
     known = session.missing_by_shape
     last = None
     for leaf in job.tasks:
@@ -52,9 +47,3 @@ def _features(shape: "Shape") -> tuple[str, ...]:
     if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
         found.append("pod-affinity")
     return tuple(found)
-
-
-def _has_constraint(member: Member) -> bool:
-    if member.topology is not None and member.topology.topology:
-        return True
-    return not isinstance(member, PodSet) and any(map(_has_constraint, member.members))

@@ -7,7 +7,7 @@ indexed by `PodSet.leaf`, so that the core may keep it in columns.
 Reference: pkg/scheduler/api/podgroup_info/subgroup_info (scheduler-core §5.11, §5.12).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -242,3 +242,23 @@ def _with_aliases(member: Member, aliases: Mapping[str, Mapping[str, str]]) -> M
         return replace(member, topology=topology)
     below = tuple(_with_aliases(child, aliases) for child in member.members)
     return replace(member, members=below, topology=topology)
+
+
+def without_aliases(tree: JobTree, aliases_of: Callable[[str], Mapping[str, str]]) -> JobTree:
+    """The tree of a job with the aliases of all its constraints resolved."""
+    names = {constraint.topology for constraint in _constraints(tree.root)}
+    known = {name: found for name in sorted(names) if (found := aliases_of(name))}
+    return number_leaves(with_aliases(tree.root, known)) if known else tree
+
+
+def _constraints(member: Member) -> Iterator[TopologyConstraint]:
+    if member.topology is not None:
+        yield member.topology
+    if not isinstance(member, PodSet):
+        for child in member.members:
+            yield from _constraints(child)
+
+
+def has_constraint(group: PodGroup) -> bool:
+    """Whether some part of a pod group must or should be together in a topology."""
+    return group.topology is not None or any(sub.topology for sub in group.sub_groups)

@@ -17,6 +17,7 @@ from kai_es.scheduler.plugins import (
     predicates,
     proportion,
     sharing,
+    topology,
 )
 
 Open = Callable[[Session, Mapping[str, str]], None]
@@ -45,6 +46,7 @@ BUILDERS: Final[Mapping[str, Open]] = {
     "minruntime": minruntime.open_minruntime,
     "sg-nodelocalgreedy": generators.open_nodelocalgreedy,
     "sg-multinodegang": generators.open_multinodegang,
+    "topology": topology.open_topology,
     "snapshot": _nothing,
     "reflectjoborder": _nothing,
 }

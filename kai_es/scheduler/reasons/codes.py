@@ -16,6 +16,8 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | gang-not-placed | pod, placed, needed | why of a task |
 | sub-group-not-placed | pod, placed, needed, sub_group | why of a task |
 | topology-missing | topology | |
+| topology-no-level | topology, sub_group | |
+| topology-level-unknown | topology, sub_group, level, kind (required or preferred) | |
 | topology-unsatisfied | topology, level, job, sub_group, domain | |
 | domain-too-small | domain, sub_group | not-enough |
 | domain-pods | domain, sub_group, room, needed | |
@@ -50,6 +52,8 @@ TASK_NOT_PLACED: Final = "task-not-placed"
 GANG_NOT_PLACED: Final = "gang-not-placed"
 SUB_GROUP_NOT_PLACED: Final = "sub-group-not-placed"
 TOPOLOGY_MISSING: Final = "topology-missing"
+TOPOLOGY_NO_LEVEL: Final = "topology-no-level"
+TOPOLOGY_LEVEL_UNKNOWN: Final = "topology-level-unknown"
 TOPOLOGY_UNSATISFIED: Final = "topology-unsatisfied"
 DOMAIN_TOO_SMALL: Final = "domain-too-small"
 DOMAIN_PODS: Final = "domain-pods"

@@ -213,6 +213,14 @@ _SENTENCES: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.SUB_GROUP_NOT_PLACED: _task,
     codes.TOPOLOGY_MISSING: lambda r: f"Topology {text_of(r.args, 'topology')} does not exist.",
     codes.TOPOLOGY_UNSATISFIED: _topology,
+    codes.TOPOLOGY_NO_LEVEL: lambda r: (
+        f"Its constraint on topology {text_of(r.args, 'topology')} names no level; name a required "
+        "or a preferred one."
+    ),
+    codes.TOPOLOGY_LEVEL_UNKNOWN: lambda r: (
+        f"Topology {text_of(r.args, 'topology')} has no level {text_of(r.args, 'level')} at or "
+        f"below the required one, which its constraint names as the {text_of(r.args, 'kind')} one."
+    ),
     codes.DOMAIN_TOO_SMALL: _domain,
     codes.DOMAIN_PODS: _domain,
     codes.CANNOT_RECLAIM: lambda r: f"It may not reclaim: {text_of(r.args, 'why')}.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kai_es.events.decisions import Arg, Reason
-from kai_es.kube.labels import CPU, GPU, GPU_MICRO, MEMORY
+from kai_es.kube.labels import CPU, DEFAULT_POD_SET, GPU, GPU_MICRO, MEMORY
 from kai_es.kube.times import duration_text, rfc3339
 from kai_es.scheduler.fairness.vectors import Resource
 from kai_es.scheduler.reasons import codes, fit, quota, shortage
@@ -142,6 +142,33 @@ def _topology(reason: Reason) -> JobError:
     return JobError.of(POD_ERRORS, text)
 
 
+def _topology_level(reason: Reason) -> JobError:
+    args = reason.args
+    return JobError.of(
+        POD_ERRORS,
+        topology_level_text(
+            text_of(args, "topology"),
+            text_of(args, "sub_group"),
+            level=text_of(args, "level"),
+            kind=text_of(args, "kind"),
+        ),
+    )
+
+
+def topology_level_text(topology: str, sub_group: str, *, level: str, kind: str) -> str:
+    """What is wrong with the levels of a constraint; `kind` "" = there are none."""
+    if not kind:
+        return (
+            f"no topology constraints were found for subgroup {sub_group}, with topology name "
+            f"{topology}"
+        )
+    who = "workload" if sub_group == DEFAULT_POD_SET else f"sub-group {sub_group}"
+    return (
+        f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint "
+        f"level, but the topology tree '{topology}' does not contain a level with this name"
+    )
+
+
 def _domain(reason: Reason) -> JobError:
     args = reason.args
     domain, sub_group = text_of(args, "domain"), text_of(args, "sub_group")
@@ -173,6 +200,8 @@ _JOB_ERRORS: Final[Mapping[str, Callable[[Reason], JobError]]] = {
     codes.SUB_GROUP_NOT_PLACED: _not_placed,
     codes.TOPOLOGY_MISSING: _topology,
     codes.TOPOLOGY_UNSATISFIED: _topology,
+    codes.TOPOLOGY_NO_LEVEL: _topology_level,
+    codes.TOPOLOGY_LEVEL_UNKNOWN: _topology_level,
     codes.DOMAIN_TOO_SMALL: _domain,
     codes.DOMAIN_PODS: _domain,
 }

@@ -3,11 +3,12 @@
 Reference: pkg/scheduler/actions/common/allocate.go (scheduler-core §8).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.framework.devices import pick_devices
+from kai_es.scheduler.framework.extensions import Refused, Subsets
 from kai_es.scheduler.framework.fit import NodeSet
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
@@ -49,7 +50,7 @@ class Attempt:
                 if not self._pipeline_only:
                     session.failures.job(job, reason)
                 return False
-        if len(work.tree.leaves) == 1 and not session.ext.subset_nodes:
+        if len(work.tree.leaves) == 1 and not job.constrained:
             mark = self._statement.checkpoint()
             placed = self._place_tasks(work, work.tree.leaves[0], tasks, self._nodes)
             if not placed:
@@ -93,18 +94,25 @@ class Attempt:
         leaves: Sequence[PodSet],
         by_leaf: dict[int, list[int]],
         nodes: NodeSet,
-    ) -> list[NodeSet]:
-        sets = [nodes]
-        for plugin in self._session.ext.subset_nodes:
-            tasks = [task for leaf in leaves for task in by_leaf[leaf.leaf]]
-            found: list[NodeSet] = []
-            for one in sets:
-                more = plugin(work, member, leaves, tasks, one)
-                if more is None:
-                    return []
-                found.extend(more)
-            sets = found
-        return sets
+    ) -> Iterator[NodeSet]:
+        if not work.job.constrained:
+            yield nodes
+            return
+        tasks = [task for leaf in leaves for task in by_leaf[leaf.leaf]]
+
+        def narrowed(one: NodeSet, plugins: Sequence[Subsets]) -> Iterator[NodeSet]:
+            if not plugins:
+                yield one
+                return
+            found = plugins[0](work, member, leaves, tasks, one)
+            if not isinstance(found, Refused):
+                for subset in found:
+                    yield from narrowed(subset, plugins[1:])
+            elif not self._pipeline_only:
+                for reason in found.reasons:
+                    self._session.failures.job(work.job, reason)
+
+        yield from narrowed(nodes, self._session.ext.subset_nodes)
 
     def _place_tasks(self, work: Work, leaf: PodSet, tasks: Sequence[int], nodes: NodeSet) -> bool:
         for n_placed, task in enumerate(tasks):

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.columns.resources import GPU_ROW
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve.filters import NodeAffinityFilter, greedy_fit
 from kai_es.scheduler.solve.node_affinity import required_nodes
+from kai_es.scheduler.solve.topology_room import TopologyRoom
 
 
 def gpu_room(session: Session) -> NDArray[np.int64]:
@@ -39,12 +41,17 @@ class Room:
         session: the session.
         pending: the tasks to be placed.
         feasible: bool [N], nodes of the search.
+        work: the part of the job that they belong to, None = it has no topology constraint.
 
     gpus: int64 [N], free in the scenario, gpu_micro.
     """
 
     def __init__(
-        self, session: Session, pending: Sequence[int], feasible: NDArray[np.bool_]
+        self,
+        session: Session,
+        pending: Sequence[int],
+        feasible: NDArray[np.bool_],
+        work: Work | None = None,
     ) -> None:
         self._session = session
         self.gpus = gpu_room(session)
@@ -57,6 +64,9 @@ class Room:
             self._places = int(np.maximum(self.gpus // self._needs[0], 0).sum())
         self._affinity = self._affinity_filter(pending, feasible)
         self._new_nodes: set[int] = set()
+        self._topology: TopologyRoom | None = None
+        if work is not None and work.job.constrained:
+            self._topology = TopologyRoom(session, work, pending, self.gpus)
 
     def _affinity_filter(
         self, pending: Sequence[int], feasible: NDArray[np.bool_]
@@ -85,6 +95,8 @@ class Room:
                 continue
             before = int(self.gpus[n])
             self.gpus[n] = before + gpus
+            if self._topology is not None:
+                self._topology.add(n, gpus)
             if self._all_alike:
                 need = self._needs[0]
                 self._places += max((before + gpus) // need, 0) - max(before // need, 0)
@@ -95,6 +107,8 @@ class Room:
             if not self._affinity.possible(self._new_nodes):
                 return False
             self._new_nodes.clear()
+        if self._topology is not None and not self._topology.possible():
+            return False
         if not self._needs:
             return True
         if self._all_alike:

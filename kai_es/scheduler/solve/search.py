@@ -215,7 +215,7 @@ class _JobSearch:
             feasible[victim_nodes(session, recorded)] = True
         needed = session.next_tasks(work, real=False)
         enough = Enough(session, needed, feasible, _tasks_of(recorded))
-        room = Room(session, pending, feasible)
+        room = Room(session, pending, feasible, work)
         growth = Accumulation(session, self._victims.walk(session), recorded, room)
         proposals = generator(Probe(session, growth, pending, feasible))
         for n_stages, _ in enumerate(growth.scenarios()):

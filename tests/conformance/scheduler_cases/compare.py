@@ -98,7 +98,8 @@ def _job(view: View, name: str, want: Case) -> Iterator[str]:
 
 
 def _job_errors(view: View, name: str, want: Case) -> Iterator[str]:
-    reasons = view.session.failures.jobs.get(view.job(name), [])
+    failures = view.session.failures.jobs  # perhaps those of the round before, with other jobs
+    reasons = next((reasons for job, reasons in failures.items() if job.name == name), [])
     if "fit_error" in want:
         got = render.pod_group_detailed(reasons)
         if got != want["fit_error"]:

@@ -17,6 +17,7 @@ from kai_es.kube.objects import (
     SubGroup,
     TopologyConstraint,
 )
+from kai_es.kube.topologies import Topology, TopologyLevel
 from kai_es.scheduler.config import Config, PluginOption
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
@@ -55,6 +56,10 @@ class World:
             self.snapshot.set_node(a_node(node), rv=1)
         for queue in case["queues"]:
             self.snapshot.set_queue(a_queue(queue), rv=1)
+        for topology in case["topologies"]:
+            levels = tuple(TopologyLevel(label) for label in topology["levels"])
+            name = topology["name"]
+            self.snapshot.set_object(Topology(uid=name, name=name, levels=levels), rv=1)
         for job in case["jobs"]:
             for task in job["tasks"]:
                 self.job_of[task["name"]] = job
