@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 async def _story(args: argparse.Namespace) -> Story:
     until_ms = _ms(args.at) if args.at else None
     async with open_readable(from_args(args), args.log) as source:
-        checkpoints = None if await reaches_back(source.log) else source.checkpoints
+        reaches = await reaches_back(source.log)
+        checkpoints = None if reaches else source.checkpoints
         at_most = None
         if checkpoints is not None:
             at_most = min((head.offset for head in await checkpoints.heads()), default=None)

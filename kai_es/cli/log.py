@@ -75,8 +75,8 @@ async def _export(args: argparse.Namespace) -> int:
             raise UsageError(f"-o {args.output}: {exc.strerror}") from exc
 
 
-async def _newest(checkpoints: CheckpointStore) -> tuple[StoredCheckpoint, ...]:
-    newest = await checkpoints.newest()
+async def _newest(checkpoints: CheckpointStore | None) -> tuple[StoredCheckpoint, ...]:
+    newest = await checkpoints.newest() if checkpoints is not None else None
     if newest is None:
         raise UsageError("--checkpoint: no checkpoint was taken yet; they come every 5 minutes")
     return (newest,)

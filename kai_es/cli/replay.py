@@ -91,7 +91,7 @@ async def _recorded(args: argparse.Namespace) -> Tally:
 
 
 async def replay_all(
-    log: ReadableLog, cycles: Sequence[Recorded], checkpoints: CheckpointStore
+    log: ReadableLog, cycles: Sequence[Recorded], checkpoints: CheckpointStore | None
 ) -> Tally:
     """Replay cycles one after another."""
     tally = Tally()

@@ -45,6 +45,8 @@ AS_OF: Final = "kai.scheduler/as-of"
 """Snapshot offset that a status was computed from."""
 RUN_SECONDS: Final = "kai.scheduler/simulated-run-seconds"
 """How long the simulated kubelet lets a pod run before it succeeds; absent: for ever."""
+RECREATE: Final = "kai.scheduler/simulated-recreate"
+"""`true`: the simulated cluster makes the pod again when it is deleted before it has ended."""
 
 # -- Node labels
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"

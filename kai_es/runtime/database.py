@@ -12,6 +12,11 @@ from kai_es.storage.embedded import EmbeddedPostgres
 from kai_es.storage.engine import connect_to
 
 
+def has_database(settings: Settings) -> bool:
+    """Whether there is one; an instance whose books were never kept has none."""
+    return bool(settings.database) or Instance(settings.data).postgres.exists()
+
+
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Engine]:
     """An engine on the database; the embedded server is attached to, or started for as long.

@@ -92,8 +92,8 @@ class Progress:
 
     n_cycles:   cycles seen; n_binding_cycles: those that contain a bind.
     last:       the newest cycle, None before the first.
-    placed:     uids of pods seen on a node.
-    created:    uids of pods of pod groups ever seen.
+    placed:     (namespace, name) of pods seen on a node; one that was evicted keeps its name.
+    created:    those of all pods of pod groups ever seen.
     """
 
     view: View
@@ -102,8 +102,8 @@ class Progress:
     n_binds: int = 0
     n_evictions: int = 0
     last: Cycle | None = None
-    placed: set[str] = field(default_factory=set)
-    created: set[str] = field(default_factory=set)
+    placed: set[tuple[str, str]] = field(default_factory=set)
+    created: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.view.listen(self._applied)
@@ -123,9 +123,9 @@ class Progress:
             if isinstance(row, Cycle):
                 self._cycle(row)
             elif isinstance(obj := getattr(row, "obj", None), Pod) and obj.group:
-                self.created.add(obj.uid)
+                self.created.add((obj.namespace, obj.name))
                 if obj.node:
-                    self.placed.add(obj.uid)
+                    self.placed.add((obj.namespace, obj.name))
 
     def _cycle(self, cycle: Cycle) -> None:
         ops = Counter(type(op) for op in cycle.decision.ops)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from kai_es.audit.export import ExportedLog
 from kai_es.eventlog.kafka import KafkaLog
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_lease import KafkaLeadership
-from kai_es.eventlog.memory_offsets import MemoryOffsets
+from kai_es.eventlog.kafka_offsets import KafkaOffsets
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
 from kai_es.eventlog.sqlite_offsets import SqliteOffsets
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets, ReadableLog
 from kai_es.ports.stores import CheckpointStore
-from kai_es.runtime.database import open_database
+from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import Settings
 from kai_es.storage.checkpoint import PostgresCheckpoints
@@ -26,10 +26,7 @@ from kai_es.storage.checkpoint import PostgresCheckpoints
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """A log, who may lead on it, and how far consumers have come.
-
-    offsets: on Kafka they last as long as the process; a binder then reads its results again.
-    """
+    """A log, who may lead on it, and how far consumers have come."""
 
     log: EventLog
     leadership: Leadership
@@ -38,10 +35,10 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What an audit reads: a log, and checkpoints if there are any."""
+    """What an audit reads: a log, and where checkpoints are, None = nowhere."""
 
     log: ReadableLog
-    checkpoints: CheckpointStore
+    checkpoints: CheckpointStore | None
 
 
 def holder() -> str:
@@ -76,13 +73,18 @@ async def open_readable(settings: Settings, exported: Path | None) -> AsyncItera
         file = await asyncio.to_thread(ExportedLog, exported)
         yield Readable(file, file)
         return
-    async with open_log(settings) as opened, open_database(settings) as engine:
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_log(settings))
+        if not has_database(settings):
+            yield Readable(opened.log, None)
+            return
+        engine = await stack.enter_async_context(open_database(settings))
         yield Readable(opened.log, PostgresCheckpoints(engine))
 
 
 def _open(settings: Settings) -> OpenLog:
     if settings.kafka:
         kafka = KafkaSettings(bootstrap=settings.kafka, prefix=settings.prefix)
-        return OpenLog(KafkaLog(kafka), KafkaLeadership(kafka), MemoryOffsets())
+        return OpenLog(KafkaLog(kafka), KafkaLeadership(kafka), KafkaOffsets(kafka))
     log = SqliteLog(Instance(settings.data).check().log)
     return OpenLog(log, SqliteLeadership(log), SqliteOffsets(log))

@@ -27,6 +27,7 @@ from kai_es.simulate.database import AccessRow, Database, read_ledger
 from kai_es.simulate.kinds import KindTable
 from kai_es.simulate.kubelet import Kubelet
 from kai_es.simulate.kubelet_local import LocalApi
+from kai_es.simulate.recreation import Recreator
 from kai_es.simulate.runs import Run, RunLedger, read_runs
 from kai_es.simulate.server import HttpServer
 from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS, Store
@@ -68,7 +69,8 @@ class SimulatedCluster:
         port: 0 = the port of the last start, or a free one; None = no socket, for callers in this
             process (`cluster_local.LocalCluster` on `api`).
         clock: time of the store and the kubelet; watches time out by the event loop's.
-        kubelet: bound pods run and end (`kubelet.py`); its ledger is `data/kubelet.db`.
+        kubelet: bound pods run and end (`kubelet.py`), evicted ones that ask for it are made
+            again; its ledger is `data/kubelet.db`.
         seed: of the kubelet's latencies.
         bookmark_s: time between bookmarks of a watch.
         history_max, history_ms: what of the history is kept for watches and paged lists.
@@ -144,6 +146,7 @@ class SimulatedCluster:
             if self._kubelet:
                 kubelet = Kubelet(LocalApi(self.api), ledger, self._clock, seed=self._seed)
                 stack.callback(tasks.create_task(kubelet.run()).cancel)
+                stack.callback(tasks.create_task(Recreator(self.api).run()).cancel)
             self._stack = stack.pop_all()
         return self
 

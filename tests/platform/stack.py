@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from kai_es.cluster.endpoint import found
+from kai_es.ports.errors import UnavailableError
 from kai_es.reader import View
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.instance import Instance
@@ -68,6 +69,16 @@ class Platform:
 
     def _run(self, name, argv):
         self.supervisor.start(Child(name, argv))
+
+    async def answers(self):
+        """Wait until the API server is back from its last kill."""
+        while True:
+            try:
+                async with Client(found(self.settings.kubeconfig), "kai-es-test") as client:
+                    if (await client.call("GET", "/readyz"))[0] == 200:
+                        return
+            except UnavailableError:
+                await asyncio.sleep(0.1)
 
     def kill(self, name):
         """SIGKILL, as the kernel's memory killer does it."""

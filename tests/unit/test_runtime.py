@@ -1,0 +1,171 @@
+import asyncio
+import os
+import sys
+
+import pytest
+
+from kai_es.ports.errors import ConfigError
+from kai_es.runtime.configuration import shard_configs
+from kai_es.runtime.crew import PartEndedError, run_crew
+from kai_es.runtime.instance import Instance
+from kai_es.runtime.part import Part
+from kai_es.runtime.settings import Settings, default_data
+from kai_es.runtime.supervise import Child, Supervisor
+
+
+def test_an_instance_is_made_once_and_found_again(tmp_path):
+    root = tmp_path / "data"
+    Instance(root).create()
+    assert Instance(root).create().check().log == root / "log.db"
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match="not empty"):
+        Instance(tmp_path).create()
+
+
+def test_no_instance_names_the_fix(tmp_path):
+    with pytest.raises(ConfigError, match="kai-es demo"):
+        Instance(tmp_path).check()
+
+
+@pytest.mark.parametrize(
+    ("marker", "text"), [('{"format": 99}', "upgrade"), ("{", "damaged"), ("[]", "damaged")]
+)
+def test_a_newer_or_damaged_instance_is_refused(tmp_path, marker, text):
+    (tmp_path / "kai-es.json").write_text(marker)
+    with pytest.raises(ConfigError, match=text):
+        Instance(tmp_path).check()
+
+
+def test_an_instance_has_one_supervisor(tmp_path):
+    instance = Instance(tmp_path / "data").create()
+    with instance.hold(), pytest.raises(ConfigError, match=f"in use by process {os.getpid()}"):
+        instance.hold()
+    instance.hold().close()
+
+
+def test_the_default_folder_follows_the_environment():
+    assert str(default_data({"KAI_ES_DATA": "/x"})) == "/x"
+    assert str(default_data({"XDG_DATA_HOME": "/d", "HOME": "/h"})) == "/d/kai-es/default"
+    assert str(default_data({"HOME": "/h"})) == "/h/.local/share/kai-es/default"
+
+
+def test_a_configuration_file_is_resolved_with_all_defaults(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("actions: allocate, reclaim\n")
+    (raw,) = shard_configs(Settings(data=tmp_path, config=str(path)))
+    assert raw["metadata"]["name"] == "default"
+    assert raw["settings"]["actions"] == ["allocate", "reclaim"]
+    assert raw["settings"]["staleness_grace_ms"] == 60_000
+
+
+@pytest.mark.parametrize("text", ["actions: alocate\n", "actions: [\n", "nonsense: 1\n"])
+def test_a_wrong_configuration_names_file_and_problem(tmp_path, text):
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"--config .*config\.yaml: "):
+        shard_configs(Settings(data=tmp_path, config=str(path)))
+
+
+def test_a_missing_configuration_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        shard_configs(Settings(data=tmp_path, config=str(tmp_path / "none.yaml")))
+
+
+async def test_parts_stop_in_their_order():
+    stopped = []
+    stop = asyncio.Event()
+
+    def part(name):
+        asked = asyncio.Event()
+
+        async def run():
+            await asked.wait()
+            stopped.append(name)
+
+        return Part(name=name, run=run, stop=asked.set)
+
+    asyncio.get_running_loop().call_soon(stop.set)
+    await run_crew([part("first"), part("second"), part("third")], stop)
+    assert stopped == ["first", "second", "third"]
+
+
+async def test_one_failing_part_ends_the_process():
+    cancelled = asyncio.Event()
+
+    async def fails():
+        raise OSError("disk gone")
+
+    async def lasts():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(OSError, match="disk gone"):
+        await run_crew([Part(name="a", run=fails), Part(name="b", run=lasts)], asyncio.Event())
+    assert cancelled.is_set()
+
+
+async def test_a_part_that_ends_by_itself_is_an_error():
+    async def ends():
+        return None
+
+    with pytest.raises(PartEndedError, match="a ended"):
+        await run_crew([Part(name="a", run=ends)], asyncio.Event())
+
+
+async def test_a_killed_child_comes_back_and_a_stopped_one_does_not(tmp_path):
+    supervisor = Supervisor(tmp_path)
+    child = Child("sleeper", ["-c", "import sys; print('up', flush=True); sys.stdin.read()"])
+    supervisor.start(child)
+    first = await _pid(child)
+    os.kill(first, 9)
+    while child.pid in (None, first):
+        await asyncio.sleep(0.01)
+    assert child.restarts == 1
+    await supervisor.stop("sleeper")
+    assert child.pid is None
+    assert (tmp_path / "sleeper.log").exists()
+
+
+async def test_children_end_with_their_supervisor(tmp_path):
+    code = (
+        "import asyncio, os, pathlib, sys\n"
+        "from kai_es.runtime.supervise import Child, Supervisor\n"
+        "async def main():\n"
+        f"    s = Supervisor(pathlib.Path({str(tmp_path)!r}))\n"
+        "    c = Child('c', ['-c', 'import sys; sys.stdin.read()'])\n"
+        "    s.start(c)\n"
+        "    while c.pid is None: await asyncio.sleep(0.01)\n"
+        "    print(c.pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    pid = int(await process.stdout.readline())
+    await process.wait()
+    for _ in range(500):
+        if not _runs(pid):
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"child {pid} outlived its supervisor")
+
+
+def _runs(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def _pid(child):
+    while child.pid is None:
+        await asyncio.sleep(0.01)
+    return child.pid
