@@ -111,9 +111,10 @@ def leveled(mine: Path, other: Path) -> tuple[int, int]:
 
 
 def may_be_victim(reclaimer: Reclaimer, victim: Path, book: Book) -> Objection | None:
-    """Whether jobs of a leaf queue are worth a look as victims: a cheap necessary condition.
+    """Whether jobs of a leaf queue are worth a look as victims. Equal for all jobs of the queue.
 
-    Equal for all jobs of the queue.
+    A cheap necessary condition of `ScenarioCheck`, but for one case, as in the reference: a side
+    that is above its quota only in resources that are not asked for is no candidate.
     """
     x, y = leveled(reclaimer.path, victim)
     mine, other = book(x), book(y)
