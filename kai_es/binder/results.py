@@ -40,6 +40,8 @@ class Results:
         self._binder = binder
         self._queue: deque[_Item] = deque()
         self._wake = asyncio.Event()
+        self.trouble = ""
+        """Why the log does not take results, "" = it does."""
 
     async def put(self, partition: int, result: Result, *, cause: str) -> Position:
         """Publish a result of a request; its position when it is durable."""
@@ -72,9 +74,13 @@ class Results:
             if age_s > LEASE_AGE_S:
                 raise FencedError(f"lease of the binder was last renewed {age_s:.1f} s ago")
             try:
-                return list(await self._eventlog.append(self._epoch, batch))
-            except UnavailableError:  # the log has not taken it
+                positions = list(await self._eventlog.append(self._epoch, batch))
+            except UnavailableError as exc:  # the log has not taken it
+                self.trouble = str(exc)
                 await self._clock.sleep(backoff.next_s())
+            else:
+                self.trouble = ""
+                return positions
 
     def _out(self, item: _Item) -> Out:
         result = item.result

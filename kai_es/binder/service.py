@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kai_es.binder import metrics
-from kai_es.binder.progress import Progress
+from kai_es.binder.progress import Progress, Recovered
 from kai_es.binder.results import Results
 from kai_es.binder.walk import Job, Walker
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS, TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.requests import Request, Result, is_final
+from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
@@ -36,6 +37,7 @@ ROLE: Final = "binder"
 ALL: Final = tuple(range(TOPICS[BIND_REQUESTS].partitions))
 OPEN_MAX: Final = 5_000  # requests taken up at once: a very large gang; reading waits beyond
 MARK_S: Final = 5.0  # between stored marks
+LOG_BACKOFF_S: Final = (0.1, 5.0)  # between tries while the log is away
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Binder:
         self._partitions: dict[int, _Partition] = {}
         self._waiting: dict[str, deque[Job]] = {}
         self._leads = False
+        self._log_trouble = ""
         self._lease: Lease
         self._results: Results
         self._walker: Walker
@@ -112,10 +115,9 @@ class Binder:
 
     def trouble(self) -> str:
         """What keeps it from its work, "" = nothing; a standby has no trouble."""
-        return f"API server unavailable: {text}" if (text := self._trouble()) else ""
-
-    def _trouble(self) -> str:
-        return self._walker.trouble if self._leads else ""
+        if self._leads and self._walker.trouble:
+            return f"API server unavailable: {self._walker.trouble}"
+        return self._log_trouble or (self._results.trouble if self._leads else "")
 
     async def run(self) -> None:
         """Wait until this process has the role, then bind until cancelled.
@@ -125,6 +127,15 @@ class Binder:
             PoisonError: a request or result that this release cannot read.
             GoneError: requests were deleted from the log before they were read.
         """
+        backoff = Backoff(*LOG_BACKOFF_S, self._rng)
+        while True:
+            try:
+                await self._take_turn()
+            except UnavailableError as exc:  # before anything was done: once it binds, it goes on
+                self._log_trouble = str(exc)
+                await self._clock.sleep(backoff.next_s())
+
+    async def _take_turn(self) -> None:
         self._lease = await self._leadership.acquire(self._role, self._holder)
         try:
             epoch = await self._eventlog.take_over(self._role)
@@ -144,6 +155,7 @@ class Binder:
                 rng=self._rng,
             )
             await self._recover()
+            self._log_trouble = ""
             self._leads = True
             await self._bind()
         finally:
@@ -168,8 +180,9 @@ class Binder:
                     f"bindrequests/{number} begins at {begins[number]}, the binder had come to "
                     f"{mark.position}: requests were deleted unread; look for pods that wait"
                 )
-            part = _Partition(Progress(mark.position, results_ends[number]), ends[number])
             results_from = max(Position(int(mark.note)), results_begins[number])
+            recovered = Recovered(mark.position, ends[number], results_from, results_ends[number])
+            part = _Partition(Progress(recovered), ends[number])
             async for entries in self._eventlog.read(
                 BIND_RESULTS, number, results_from, follow=False
             ):
@@ -195,16 +208,28 @@ class Binder:
     async def _read(self, number: int) -> None:
         part = self._partitions[number]
         start = part.progress.mark().position
-        async for entries in self._eventlog.read(BIND_REQUESTS, number, start, follow=True):
-            for entry in entries:
-                job = self._job(number, part, entry)
-                if job is None:
-                    part.progress.skipped(entry.position)
-                    continue
-                await self._room.acquire()
-                part.progress.read(entry.position)
-                metrics.OPEN.inc()
-                self._take_up(job)
+        backoff = Backoff(*LOG_BACKOFF_S, self._rng)
+        while True:
+            try:
+                async for entries in self._eventlog.read(BIND_REQUESTS, number, start, follow=True):
+                    self._log_trouble = ""
+                    for entry in entries:
+                        await self._take(number, part, entry)
+                        start = Position(entry.position + 1)
+                    backoff.reset()
+            except UnavailableError as exc:
+                self._log_trouble = str(exc)
+                await self._clock.sleep(backoff.next_s())
+
+    async def _take(self, number: int, part: _Partition, entry: Entry) -> None:
+        job = self._job(number, part, entry)
+        if job is None:
+            part.progress.skipped(entry.position)
+            return
+        await self._room.acquire()
+        part.progress.read(entry.position)
+        metrics.OPEN.inc()
+        self._take_up(job)
 
     def _job(self, number: int, part: _Partition, entry: Entry) -> Job | None:
         if entry.value is None:

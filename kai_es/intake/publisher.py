@@ -84,6 +84,8 @@ class Publisher:
         self._alive_due = False
         self._wake = asyncio.Event()
         self._moved = asyncio.Condition()
+        self.trouble = ""
+        """Why the log does not take changes, "" = it does."""
 
     async def put(self, changes: Iterable[Change]) -> None:
         """Enqueue; waits while the queue is over its limit."""
@@ -144,9 +146,11 @@ class Publisher:
                 raise FencedError(f"lease of role informer was last renewed {age_s:.1f} s ago")
             try:
                 await self._eventlog.append(self._epoch, batch)
-            except UnavailableError:
+            except UnavailableError as exc:
+                self.trouble = str(exc)
                 await self._clock.sleep(backoff.next_s())
             else:
+                self.trouble = ""
                 return
 
     def _batch(self, *, alive: bool) -> tuple[list[Out], list[Change], dict[str, int]]:

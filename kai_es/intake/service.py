@@ -14,13 +14,15 @@ from kai_es.intake.known import Known
 from kai_es.intake.publisher import Publisher
 from kai_es.intake.reflector import Reflector
 from kai_es.kube.parse import KINDS
+from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWatch, Resource
-from kai_es.ports.errors import FencedError
+from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.ports.eventlog import EventLog, Leadership, Lease
 
 ROLE: Final = "informer"
 ALIVE_S: Final = 2.0  # the gate counts a pipeline of 5 s as late
+LOG_BACKOFF_S: Final = (0.1, 5.0)  # between tries while the log is away
 
 _FILE: Final = Source(
     SHARD_CONFIG, Resource(SHARD_CONFIG, KINDS[SHARD_CONFIG].api_version, ""), heartbeats=True
@@ -63,11 +65,18 @@ class Informer:
         self._configs = configs
         self._tasks: list[Reflector | Given] = []
         self._given: Given | None = None
+        self._publisher: Publisher | None = None
+        self._log_trouble = ""
         self._leads = False
 
     def problems(self) -> Mapping[str, str]:
         """Kind -> why it is not known completely; empty = ready. A standby has none."""
         return {task.known.source.kind: task.problem for task in self._tasks if task.problem}
+
+    def trouble(self) -> str:
+        """Why the log takes nothing, "" = it does."""
+        published = self._publisher.trouble if self._publisher is not None else ""
+        return self._log_trouble or published
 
     def leads(self) -> bool:
         """Whether this process is the informer now, not a standby."""
@@ -86,6 +95,15 @@ class Informer:
         Raises:
             FencedError: somebody else leads now: the process ends.
         """
+        backoff = Backoff(*LOG_BACKOFF_S)
+        while True:
+            try:
+                await self._take_turn()
+            except UnavailableError as exc:  # before anything was appended
+                self._log_trouble = str(exc)
+                await self._clock.sleep(backoff.next_s())
+
+    async def _take_turn(self) -> None:
         lease = await self._leadership.acquire(ROLE, self._holder)
         try:
             epoch = await self._eventlog.take_over(ROLE)
@@ -110,12 +128,13 @@ class Informer:
                 rvs=progress.rvs,
             )
             self._prepare(known, publisher, history)
+            self._publisher, self._log_trouble = publisher, ""
             self._leads = True
             logger.info("leads", extra={"indexed": progress.objects})
             await self._inform(publisher, lease)
         finally:
             self._leads = False
-            self._tasks = []
+            self._tasks, self._publisher = [], None
             await lease.release()
 
     def _all_sources(self) -> tuple[Source, ...]:

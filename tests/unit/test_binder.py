@@ -537,6 +537,71 @@ async def test_marks_never_pass_a_request_without_a_final_result(world, pods):
     assert pods.calls.count("bind") == 1
 
 
+async def test_marks_of_a_restart_reach_back_to_the_results_it_read(world, pods):
+    """A request in front of answered ones stays open over two restarts."""
+    await world.order("p", partition=2)
+    pods.pod("q")
+    pods.faults = [("bind", asyncio.Event().wait)] * 2
+    async with running(world.binder()):
+        await asyncio.sleep(0.02)
+        done = await world.order("q", partition=2, evict=True)
+        assert isinstance(await world.final(done), Evicted)
+        await asyncio.sleep(0.02)
+    for _ in range(2):
+        pods.calls.clear()
+        async with running(world.binder()):
+            await asyncio.sleep(0.1)
+        assert [type(result) for result in await world.results(done)] == [Evicted]
+
+
+async def test_log_that_is_away_at_the_start_is_said_and_sat_out(world, pods):
+    class Away(MemoryLog):
+        away = 2
+
+        async def take_over(self, producer_id):
+            if self.away:
+                self.away -= 1
+                raise UnavailableError("no broker")
+            return await super().take_over(producer_id)
+
+    said = []
+
+    class Clock(FixedClock):
+        async def sleep(self, seconds):
+            said.append(binder.trouble())
+            await super().sleep(seconds)
+
+    world.clock = Clock()
+    request_id = await world.order()
+    binder = world.binder(log=Away(store=world.store))
+    async with running(binder):
+        assert isinstance(await world.final(request_id), Bound)
+        assert said[:2] == ["no broker"] * 2
+        assert binder.trouble() == ""
+
+
+async def test_log_that_goes_away_while_requests_are_read_is_sat_out(world, pods):
+    class Away(MemoryLog):
+        left = 3
+
+        async def read(self, topic, partition, start, *, follow):
+            async for entries in super().read(topic, partition, start, follow=follow):
+                if follow and entries:
+                    self.left -= 1
+                    yield entries
+                    if self.left:
+                        raise UnavailableError("away")
+                else:
+                    yield entries
+
+    pods.pod("q")
+    pods.pod("r")
+    async with running(world.binder(log=Away(store=world.store))):
+        for name in ("p", "q", "r"):
+            assert isinstance(await world.final(await world.order(name)), Bound)
+    assert len(pods.binds) == 3
+
+
 async def test_requests_deleted_unread_stop_the_binder(world, pods):
     done = await world.order()
     await outcome(world, done)
