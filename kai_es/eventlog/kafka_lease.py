@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from kafka import KafkaConsumer
@@ -159,10 +159,24 @@ def _last_heartbeat(consumer: KafkaConsumer) -> float:
 
 
 class KafkaLeadership:
-    """Leadership among processes on one Kafka cluster. The topic `snapshot` must be there."""
+    """Leadership among processes on one Kafka cluster.
 
-    def __init__(self, settings: KafkaSettings, *, session_s: float = LEASE_S) -> None:
+    Args:
+        settings: of the cluster.
+        prepare: makes the topic `snapshot`, awaited before every try. Joining a group over a topic
+            that is not there would let the broker make it by its own defaults.
+        session_s: a holder that is silent for longer has lost its role.
+    """
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        prepare: Callable[[], Awaitable[None]],
+        session_s: float = LEASE_S,
+    ) -> None:
         self._settings = settings
+        self._prepare = prepare
         self._session_s = session_s
 
     async def acquire(self, role: str, holder: str) -> KafkaLease:
@@ -171,6 +185,7 @@ class KafkaLeadership:
         Raises:
             UnavailableError: the broker is away.
         """
+        await self._prepare()
         lease = KafkaLease(self._settings, role, holder, session_s=self._session_s)
         try:
             await lease.led.wait()

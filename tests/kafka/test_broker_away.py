@@ -83,7 +83,7 @@ async def test_security_settings_reach_every_client(own_broker, kafka_prefix):
     await log.append_one("snapshot", "k", a_record("s"))
     await log.take_over("w")
     assert await names(log, "decisions", 0) == ["x"]
-    lease = await KafkaLeadership(settings).acquire("snapshot", "one")
+    lease = await KafkaLeadership(settings, prepare=log.open).acquire("snapshot", "one")
     await lease.release()
     await log.close()
 

@@ -53,7 +53,7 @@ async def test_informer_and_its_successor(settings):
         informer = Informer(
             cluster=cluster,
             eventlog=log,
-            leadership=KafkaLeadership(settings),
+            leadership=KafkaLeadership(settings, prepare=log.open),
             clock=SystemClock(),
             holder=holder,
         )
@@ -107,7 +107,7 @@ async def test_binder_and_its_successor(settings):
         binder = Binder(
             cluster=pods,
             eventlog=log,
-            leadership=KafkaLeadership(settings),
+            leadership=KafkaLeadership(settings, prepare=log.open),
             offsets=offsets,
             clock=SystemClock(),
             holder=holder,

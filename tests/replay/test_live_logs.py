@@ -53,8 +53,7 @@ async def real(request, tmp_path):
             prefix=request.getfixturevalue("kafka_prefix"),
         )
         opener = Opener(lambda: KafkaLog(settings))
-        await opener().open()
-        leadership = KafkaLeadership(settings, session_s=1.5)
+        leadership = KafkaLeadership(settings, prepare=opener().open, session_s=1.5)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(opener.close)
         yield opener, leadership

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from kai_es.eventlog.kafka import KafkaLog
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_lease import KafkaLeadership
 from kai_es.eventlog.sqlite import SqliteLog
@@ -16,7 +17,9 @@ from tests.conformance.ports.logs import TOPICS
 def a_leadership(lease_s, kind, *where):
     if kind == "sqlite":
         return SqliteLeadership(SqliteLog(Path(where[0]), topics=TOPICS), lease_s=lease_s)
-    return KafkaLeadership(KafkaSettings(bootstrap=where[0], prefix=where[1]), session_s=lease_s)
+    settings = KafkaSettings(bootstrap=where[0], prefix=where[1])
+    log = KafkaLog(settings, topics=TOPICS)
+    return KafkaLeadership(settings, prepare=log.open, session_s=lease_s)
 
 
 async def main(*args):

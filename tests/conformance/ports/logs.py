@@ -213,8 +213,8 @@ class KafkaWorld(World):
         return KafkaLog(self.settings, topics=TOPICS)
 
     async def leadership(self):
-        await (await self.open()).open()  # leadership goes by the topic `snapshot`
-        return KafkaLeadership(self.settings, session_s=self.lease_s)
+        log = await self.open()
+        return KafkaLeadership(self.settings, prepare=log.open, session_s=self.lease_s)
 
 
 @contextlib.asynccontextmanager
