@@ -10,18 +10,22 @@ from typing import Final
 
 from kai_es.cli.exits import OK
 from kai_es.events.envelope import PoisonError
-from kai_es.ports.errors import CorruptLogError, FencedError, GoneError
+from kai_es.ports.errors import CorruptLogError, FencedError, GoneError, UnavailableError
+from kai_es.ports.race import race
 from kai_es.runtime import logs
+from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.crew import PartEndedError, run_crew
 from kai_es.runtime.doors import doors
 from kai_es.runtime.metrics import registry_of
 from kai_es.runtime.parts import NAMES, made
+from kai_es.runtime.readiness import tell_changes
 from kai_es.runtime.settings import ENV_LOG_JSON, ENV_LOG_LEVEL, add_arguments, from_args
 from kai_es.runtime.stopping import stop_event
 from kai_es.snapshot.errors import BrokenHistoryError
 
 FENCED: Final = 75
-"""Exit code of a process that lost its role; the supervisor starts it anew (EX_TEMPFAIL)."""
+"""Exit code of a process that lost its role, or what it cannot start without; the supervisor
+starts it anew (EX_TEMPFAIL)."""
 DAMAGED: Final = 65
 """The log cannot be read on, and starting anew would not help (EX_DATAERR)."""
 
@@ -57,6 +61,9 @@ def run(args: argparse.Namespace) -> int:
     except (PoisonError, CorruptLogError, BrokenHistoryError, GoneError) as exc:
         logger.error("the log cannot be read on", extra={"problem": str(exc)})
         return DAMAGED
+    except UnavailableError as exc:
+        logger.warning("unavailable", extra={"problem": str(exc)})
+        return FENCED
     except PartEndedError as exc:
         logger.error("part ended", extra={"problem": str(exc)})
         return FENCED
@@ -65,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> None:
     stop = stop_event(with_stdin=args.exit_with_stdin)
-    async with made(args.parts, from_args(args)) as parts:
+    async with made(args.parts, from_args(args)) as (parts, log):
 
         def problems() -> list[str]:
             return [f"{part.name}: {text}" for part in parts for text in part.ready()]
@@ -78,4 +85,10 @@ async def _run(args: argparse.Namespace) -> None:
         ) as url:
             logger.info("serving", extra={"parts": ",".join(args.parts), "url": url})
             sys.stderr.flush()
-            await run_crew(parts, stop)
+            telling = asyncio.create_task(tell_changes(problems, SystemClock()))
+            try:
+                await race(log.in_order(), stop.wait())
+                if not stop.is_set():
+                    await run_crew(parts, stop)
+            finally:
+                telling.cancel()

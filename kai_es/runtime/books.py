@@ -88,6 +88,7 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
             name=name,
             instance=f"{instance}-{name}",
             data=Path(tempfile.gettempdir()) / f"kai-es-{instance}-{name}",
+            security=settings.kafka_security,
         ),
         books,
         clock,

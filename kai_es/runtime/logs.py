@@ -15,6 +15,15 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "taskName",
 }
 
+_QUIET: Final = {
+    **dict.fromkeys(("aiohttp.access", "urllib3", "kubernetes", "faust", "mode"), logging.WARNING),
+    "alembic": logging.WARNING,
+    # Both tell of every lost connection, twice a second while a broker is away, as an error; what
+    # of it matters comes back to us as an exception, and is said once.
+    **dict.fromkeys(("kafka", "aiokafka"), logging.CRITICAL),
+}
+"""Other people's loggers and what we let through of them; all of it at level debug."""
+
 
 class FieldsFormatter(logging.Formatter):
     """`time level logger message key=value …`; fields come from `extra`."""
@@ -49,8 +58,8 @@ def configure(*, level: str, json_lines: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else FieldsFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for chatty in ("kafka", "aiohttp.access", "urllib3", "kubernetes", "faust", "mode", "alembic"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for name, quiet in _QUIET.items():
+        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else quiet)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

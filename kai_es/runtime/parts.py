@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import Engine
 
@@ -23,6 +23,7 @@ from kai_es.runtime.books import BOOKS, books_of, books_parts
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import open_database
+from kai_es.runtime.log_health import LogHealth
 from kai_es.runtime.part import Part
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.wiring import holder, open_log
@@ -73,7 +74,10 @@ async def _informer(wiring: Wiring) -> Part:
     return Part(
         name="informer",
         run=informer.run,
-        ready=lambda: [f"{kind}: {text}" for kind, text in sorted(informer.problems().items())],
+        ready=lambda: [
+            *_trouble(informer.trouble()),
+            *(f"{kind}: {text}" for kind, text in sorted(informer.problems().items())),
+        ],
     )
 
 
@@ -130,7 +134,12 @@ async def _binder(wiring: Wiring) -> Part:
         clock=wiring.clock,
         holder=wiring.holder,
     )
-    return Part(name="binder", run=binder.run)
+    return Part(
+        name="binder",
+        run=binder.run,
+        ready=lambda: _trouble(binder.trouble()),
+        gauges={"open_requests": ("Requests without a final result", binder.n_open)},
+    )
 
 
 def _trouble(text: str) -> list[str]:
@@ -164,8 +173,18 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
 NAMES: Final = (*MAKERS, *BOOKS)
 
 
+class Made(NamedTuple):
+    """What a process runs.
+
+    parts: to be started once the log is in order, the log's own health among them.
+    """
+
+    parts: Sequence[Part]
+    log: LogHealth
+
+
 @asynccontextmanager
-async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Sequence[Part]]:
+async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Made]:
     """The named parts, ready to run; what they use is closed at the end.
 
     Raises:
@@ -190,4 +209,6 @@ async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Sequ
         if books := [name for name in BOOKS if name in names]:
             engine = await wiring.engine()
             parts += books_parts(settings, opened.log, engine, wiring.clock, books)
-        yield parts
+        health = LogHealth(opened.log, wiring.clock)
+        watch = Part(name="log", run=health.run, ready=lambda: _trouble(health.trouble))
+        yield Made([*parts, watch], health)

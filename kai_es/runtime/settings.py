@@ -3,9 +3,11 @@
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from kai_es.runtime.kafka_security import kafka_security
 
 ENV_DATA: Final = "KAI_ES_DATA"
 ENV_KAFKA: Final = "KAI_ES_KAFKA"
@@ -23,6 +25,7 @@ class Settings:
 
     data:       folder of the embedded instance (log, database and, in the demo, the cluster).
     kafka:      bootstrap servers; "" = the SQLite log of the embedded instance.
+    kafka_security: how clients log in there; see `runtime.kafka_security`.
     database:   SQLAlchemy URL; "" = the embedded PostgreSQL of the instance.
     kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
     config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
@@ -35,6 +38,7 @@ class Settings:
     kubeconfig: str = ""
     config: str = ""
     shard: str = DEFAULT_SHARD
+    kafka_security: Mapping[str, Any] = field(default_factory=dict)
 
 
 def default_data(environ: Mapping[str, str] = os.environ) -> Path:
@@ -65,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kafka",
         metavar="HOST:PORT",
         default=os.environ.get(ENV_KAFKA, ""),
-        help=f"Kafka bootstrap servers instead of the embedded log (${ENV_KAFKA})",
+        help=f"Kafka bootstrap servers instead of the embedded log (${ENV_KAFKA}); "
+        "how to log in there: KAI_ES_KAFKA_SECURITY_… of docs/operations.md",
     )
     parser.add_argument(
         "--prefix",
@@ -94,13 +99,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def from_args(args: argparse.Namespace) -> Settings:
-    """Settings of a parsed command line."""
+    """Settings of a parsed command line.
+
+    Raises:
+        ConfigError: the environment says how to log in to Kafka, and that cannot work.
+    """
+    kafka = getattr(args, "kafka", "")
     return Settings(
         data=(args.data or default_data()).resolve(),
-        kafka=getattr(args, "kafka", ""),
+        kafka=kafka,
         prefix=getattr(args, "prefix", DEFAULT_PREFIX),
         database=getattr(args, "database", ""),
         kubeconfig=getattr(args, "kubeconfig", ""),
         config=getattr(args, "config", ""),
         shard=getattr(args, "shard", DEFAULT_SHARD),
+        kafka_security=kafka_security() if kafka else {},
     )

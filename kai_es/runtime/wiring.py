@@ -53,11 +53,15 @@ async def open_log(settings: Settings) -> AsyncIterator[OpenLog]:
     Raises:
         ConfigError: no instance in the data folder.
     """
-    opened = _open(settings)
+    if settings.kafka:
+        async with _on_kafka(settings) as opened:
+            yield opened
+        return
+    log = SqliteLog(Instance(settings.data).check().log)
     try:
-        yield opened
+        yield OpenLog(log, SqliteLeadership(log), SqliteOffsets(log))
     finally:
-        await opened.log.close()
+        await log.close()
 
 
 @asynccontextmanager
@@ -82,9 +86,14 @@ async def open_readable(settings: Settings, exported: Path | None) -> AsyncItera
         yield Readable(opened.log, PostgresCheckpoints(engine))
 
 
-def _open(settings: Settings) -> OpenLog:
-    if settings.kafka:
-        kafka = KafkaSettings(bootstrap=settings.kafka, prefix=settings.prefix)
-        return OpenLog(KafkaLog(kafka), KafkaLeadership(kafka), KafkaOffsets(kafka))
-    log = SqliteLog(Instance(settings.data).check().log)
-    return OpenLog(log, SqliteLeadership(log), SqliteOffsets(log))
+@asynccontextmanager
+async def _on_kafka(settings: Settings) -> AsyncIterator[OpenLog]:
+    kafka = KafkaSettings(
+        bootstrap=settings.kafka, prefix=settings.prefix, security=settings.kafka_security
+    )
+    log, offsets = KafkaLog(kafka), KafkaOffsets(kafka)
+    try:
+        yield OpenLog(log, KafkaLeadership(kafka, prepare=log.open), offsets)
+    finally:
+        await offsets.close()
+        await log.close()
