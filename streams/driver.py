@@ -55,6 +55,11 @@ class Driver:
         self._not_before_s = 0.0
         self._backoff_s = BACKOFF_FIRST_S
 
+    @property
+    def is_assigned(self) -> bool:
+        """Whether the partition is ours; a standby has none."""
+        return self._assigned
+
     async def assigned(self) -> None:
         """The partition is ours."""
         async with self._lock:

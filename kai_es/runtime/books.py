@@ -27,6 +27,9 @@ from streams.rollup import RollUps
 BOOKS: Final = ("usage", "history", "checkpoint")
 """Projections into Postgres; those of one process share one reader, on Kafka each has its own."""
 
+SILENT_S: Final = 30.0
+"""Signs of life make a batch every 2 s; after so long the gate closes, too."""
+
 ENV_INSTANCE: Final = "KAI_ES_INSTANCE"
 """Name of a worker that stays the same over restarts; default the host's name."""
 
@@ -94,16 +97,30 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
         clock,
     )
     stop = asyncio.Event()
+    driver = worker.driver
+
+    def lag_s() -> float:
+        works = driver.is_assigned and books.world.offset >= 0
+        return max(clock.now_ms() - books.world.time, 0) / 1000 if works else 0.0
+
     return Part(
         name=name,
         run=lambda: worker.run(stop),
         stop=stop.set,
-        ready=lambda: [t for t in (worker.driver.trouble, books.trouble()) if t],
+        ready=lambda: [t for t in (driver.trouble, books.trouble(), _silence(lag_s())) if t],
         gauges={
-            "lag_seconds": (
-                "Age of the newest batch folded",
-                lambda: max(clock.now_ms() - books.world.time, 0) / 1000,
-            ),
+            "leading": ("1 = at work, 0 = standby", lambda: float(driver.is_assigned)),
+            "lag_seconds": ("Age of the newest batch folded, 0 = standby", lag_s),
             "offset": ("Snapshot offset folded", lambda: books.world.offset),
         },
+    )
+
+
+def _silence(lag_s: float) -> str:
+    """Faust says nothing while it tries to reach a broker."""
+    if lag_s < SILENT_S:
+        return ""
+    return (
+        f"the newest batch folded is {lag_s:.0f} s old: it catches up, or none comes (does the "
+        "snapshot stream run, is the broker there?)"
     )

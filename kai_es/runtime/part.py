@@ -4,6 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+Gauges = dict[str, tuple[str, Callable[[], float]]]
+"""Name -> (help, value now), in base units."""
+
 Problems = Callable[[], Sequence[str]]
 """What is wrong now, one line each; empty = fine."""
 
@@ -30,4 +33,4 @@ class Part:
     run: Callable[[], Awaitable[None]]
     stop: Callable[[], None] | None = None
     ready: Problems = _nothing
-    gauges: dict[str, tuple[str, Callable[[], float]]] = field(default_factory=dict)
+    gauges: Gauges = field(default_factory=dict)

@@ -24,7 +24,7 @@ from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import open_database
 from kai_es.runtime.log_health import LogHealth
-from kai_es.runtime.part import Part
+from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.wiring import holder, open_log
 from streams.local import LocalRunner
@@ -78,6 +78,7 @@ async def _informer(wiring: Wiring) -> Part:
             *_trouble(informer.trouble()),
             *(f"{kind}: {text}" for kind, text in sorted(informer.problems().items())),
         ],
+        gauges=_leads(informer.leads),
     )
 
 
@@ -94,6 +95,7 @@ async def _snapshot(wiring: Wiring) -> Part:
         run=stream.run,
         ready=lambda: _trouble(status.trouble),
         gauges={
+            **_leads(lambda: status.state == "leading"),
             "lag_seconds": ("Age of the oldest record not in a batch", stream.lag_s),
             "batches": ("Batches written", lambda: status.n_batches),
             "rows": ("Rows written", lambda: status.n_rows),
@@ -117,6 +119,8 @@ async def _scheduler(wiring: Wiring) -> Part:
             *_gate(status.state, status.gate),
         ],
         gauges={
+            **_leads(lambda: status.state == "leading"),
+            "lag_seconds": ("Age of the newest batch folded", lambda: view.age_ms() / 1000),
             "cycles": ("Cycles published", lambda: status.n_cycles),
             "binds": ("Binds decided", lambda: status.n_binds),
             "evictions": ("Evictions decided", lambda: status.n_evicts),
@@ -138,8 +142,15 @@ async def _binder(wiring: Wiring) -> Part:
         name="binder",
         run=binder.run,
         ready=lambda: _trouble(binder.trouble()),
-        gauges={"open_requests": ("Requests without a final result", binder.n_open)},
+        gauges={
+            **_leads(binder.leads),
+            "open_requests": ("Requests without a final result", binder.n_open),
+        },
     )
+
+
+def _leads(leads: Callable[[], bool]) -> Gauges:
+    return {"leading": ("1 = at work, 0 = standby", lambda: float(leads()))}
 
 
 def _trouble(text: str) -> list[str]:
