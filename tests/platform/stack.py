@@ -1,4 +1,4 @@
-"""Every part as its own supervised process on one SQLite log, with a simulated API server."""
+"""Every part as its own supervised process on one log, with a simulated API server."""
 
 import asyncio
 import os
@@ -37,17 +37,21 @@ HEAL_S = 90.0
 class Platform:
     """Processes by name; each can be killed and comes back by itself."""
 
-    def __init__(self, root: Path, database: str, *, seed: int, config: str = "") -> None:
+    def __init__(
+        self, root: Path, database: str, *, seed: int, config: str = "", kafka: str = ""
+    ) -> None:
         self.instance = Instance(root / "instance").create()
         self.settings = Settings(
             data=self.instance.root,
             database=database,
             kubeconfig=str(self.instance.cluster / "kubeconfig"),
             config=config,
+            kafka=kafka,
         )
         self.engine: Engine = connect_to(database)
         self.supervisor = Supervisor(self.instance.logs)
         self.seed = seed
+        self.parts = {**PARTS, "books": BOOKS}
 
     async def start(self):
         await asyncio.to_thread(upgrade, self.engine)
@@ -58,17 +62,21 @@ class Platform:
         )
         while not (folder / "url").exists():
             await asyncio.sleep(0.05)
-        for name, parts in {**PARTS, "books": BOOKS}.items():
-            self._run(name, self._argv(parts))
+        for name in self.parts:
+            self._run(name, self.argv(name))
 
-    def _argv(self, parts):
-        argv = ["-m", "kai_es.cli", "run", *parts, "--exit-with-stdin"]
+    def argv(self, name):
+        argv = ["-m", "kai_es.cli", "run", *self.parts[name], "--exit-with-stdin"]
         argv += ["--data", str(self.settings.data), "--database", self.settings.database]
-        argv += ["--kubeconfig", self.settings.kubeconfig]
+        argv += ["--kubeconfig", self.settings.kubeconfig, "--kafka", self.settings.kafka]
         return [*argv, "--config", self.settings.config] if self.settings.config else argv
 
+    def env(self, name):
+        del name
+        return {}
+
     def _run(self, name, argv):
-        self.supervisor.start(Child(name, argv))
+        self.supervisor.start(Child(name, argv, self.env(name)))
 
     async def answers(self):
         """Wait until the API server is back from its last kill."""
