@@ -1,6 +1,7 @@
 """The one writer of `bindresults`: results in, transactions out."""
 
 import asyncio
+import random
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -31,8 +32,16 @@ class Results:
     """Appends results, as many at once as have gathered; each `put` returns when its is durable."""
 
     def __init__(
-        self, eventlog: EventLog, *, epoch: Epoch, lease: Lease, clock: Clock, binder: str
+        self,
+        eventlog: EventLog,
+        *,
+        epoch: Epoch,
+        lease: Lease,
+        clock: Clock,
+        binder: str,
+        rng: random.Random,
     ) -> None:
+        self._rng = rng
         self._eventlog = eventlog
         self._epoch = epoch
         self._lease = lease
@@ -68,7 +77,7 @@ class Results:
                     _count(item.result)
 
     async def _append(self, batch: list[Out]) -> list[Position]:
-        backoff = Backoff(0.1, 5.0)
+        backoff = Backoff(0.1, 5.0, self._rng)
         while True:
             age_s = self._lease.age_s()
             if age_s > LEASE_AGE_S:

@@ -94,7 +94,7 @@ class Binder:
         self._holder = holder
         self._role = share.role
         self._numbers = share.partitions
-        self._rng = rng or random.Random()
+        self._rng = rng or random.Random(holder)  # another one in each process
         self._room = asyncio.Semaphore(OPEN_MAX)
         self._partitions: dict[int, _Partition] = {}
         self._waiting: dict[str, deque[Job]] = {}
@@ -145,6 +145,7 @@ class Binder:
                 lease=self._lease,
                 clock=self._clock,
                 binder=self._holder,
+                rng=self._rng,
             )
             self._walker = Walker(
                 cluster=self._cluster,

@@ -61,12 +61,20 @@ class _Partition:
 
 
 class MemoryStore:
-    """What outlives its handles, as a broker outlives its clients."""
+    """What outlives its handles, as a broker outlives its clients.
+
+    idle_s: how often a follower looks up; a simulation of long times may let it sleep longer.
+    """
 
     def __init__(
-        self, *, topics: Mapping[str, Topic] = TOPICS, faults: LogFaults | None = None
+        self,
+        *,
+        topics: Mapping[str, Topic] = TOPICS,
+        faults: LogFaults | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         self.topics = topics
+        self.idle_s = idle_s
         self.plan = FaultPlan(faults)
         self.epochs: dict[str, int] = {}
         self.tail: Tail[Part] = Tail()
@@ -182,7 +190,7 @@ class MemoryLog:
                 return
             else:
                 yield ()
-                idle_s = _HELD_POLL_S if source.holds else IDLE_S
+                idle_s = _HELD_POLL_S if source.holds else self.store.idle_s
                 await self.store.tail.beyond(part, known, idle_s)
 
     async def begin(self, topic: str) -> Mapping[int, Position]:

@@ -18,7 +18,8 @@ class Tail(Generic[Part]):
 
     def __init__(self) -> None:
         self._ends: dict[Part, int] = {}
-        self._waiters: dict[Part, set[asyncio.Future[bool]]] = {}
+        # Ordered, so that a simulation wakes them in the same order every time.
+        self._waiters: dict[Part, dict[asyncio.Future[bool], None]] = {}
 
     def moved(self, ends: Mapping[Part, int]) -> None:
         """Note new ends and wake who waits for them. An end never falls."""
@@ -38,14 +39,14 @@ class Tail(Generic[Part]):
             return True
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
-        waiters = self._waiters.setdefault(part, set())
-        waiters.add(waiter)
+        waiters = self._waiters.setdefault(part, {})
+        waiters[waiter] = None
         timer = loop.call_later(timeout_s, _settle, waiter, False)
         try:
             return await waiter
         finally:
             timer.cancel()
-            waiters.discard(waiter)
+            waiters.pop(waiter, None)
 
     def _wake(self, part: Part) -> None:
         for waiter in self._waiters.get(part, ()):

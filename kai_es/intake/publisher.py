@@ -1,6 +1,7 @@
 """The one writer of `objects` and `objects.index`: changes in, transactions out."""
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -78,6 +79,8 @@ class Publisher:
         self._clock = clock
         self._cluster = cluster
         self._producer = f"informer/{holder}"
+        self.rng = random.Random(self._producer)
+        """Jitter of back-offs: another one in each process."""
         self._queue: deque[Change] = deque()
         self._put = 0
         self._done = 0
@@ -139,7 +142,7 @@ class Publisher:
 
     async def _append(self, batch: Sequence[Out]) -> None:
         """One transaction; an unavailable log has not taken it, so it is tried again."""
-        backoff = Backoff(0.1, 5.0)
+        backoff = Backoff(0.1, 5.0, self.rng)
         while batch:
             age_s = self._lease.age_s()
             if age_s > LEASE_AGE_S:

@@ -48,7 +48,7 @@ class Reflector:
         self._publisher = publisher
         self._history = history
         self._clock = clock
-        self._backoff = Backoff(0.2, 10.0)
+        self._backoff = Backoff(0.2, 10.0, publisher.rng)
         self._advanced = False
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ class View:
         self._log = log
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._waiters: set[asyncio.Event] = set()
+        self._waiters: dict[asyncio.Event, None] = {}  # ordered: woken in the same order always
         self._listeners: list[Listener] = []
         self._skews: deque[int] = deque(maxlen=SKEW_SAMPLES)
 
@@ -71,13 +71,13 @@ class View:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return once a condition holds; it is asked after every batch."""
         woken = asyncio.Event()
-        self._waiters.add(woken)
+        self._waiters[woken] = None
         try:
             while not condition():
                 await woken.wait()
                 woken.clear()
         finally:
-            self._waiters.discard(woken)
+            self._waiters.pop(woken, None)
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[World]:

@@ -71,7 +71,7 @@ class Api:
         self.table = table
         self.verbs = Verbs(store)
         self.faults = Faults()
-        self.watches: set[WatchStream] = set()
+        self.watches: dict[WatchStream, None] = {}  # ordered: dropped in the same order always
         self._bookmark_s = bookmark_s
         self._defined = {kind.resource: kind for kind in defined if table.add(kind)}
         for kind in self._defined.values():
@@ -122,11 +122,11 @@ class Api:
         options = WatchOptions.of(call.target.kind, call.target.namespace, call.query)
         write = await begin()
         stream = WatchStream(self.store, call.target.kind, options, cut)
-        self.watches.add(stream)
+        self.watches[stream] = None
         try:
             await stream.run(write, bookmark_s=self._bookmark_s)
         finally:
-            self.watches.discard(stream)
+            self.watches.pop(stream, None)
 
     async def _suffer(self, fault: Fault | None) -> None:
         """What a fault does before the call is executed."""

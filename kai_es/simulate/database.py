@@ -76,15 +76,22 @@ class AccessRow(NamedTuple):
 
 
 class Database:
-    """The file; `path` None keeps everything in memory."""
+    """The file; `path` None keeps everything in memory.
 
-    def __init__(self, path: Path | None) -> None:
+    cluster_id: 32 hexadecimal digits for a new file, "" = by chance.
+    """
+
+    def __init__(self, path: Path | None, *, cluster_id: str = "") -> None:
         self._sql = sqlite3.connect(str(path or ":memory:"), isolation_level=None)
         self._sql.execute("PRAGMA page_size = 8192")  # an object and its row in one page
         self._sql.execute("PRAGMA journal_mode = WAL")
         self._sql.execute("PRAGMA synchronous = OFF")
         self._sql.executescript(_SCHEMA)
-        self.cluster_id = self._fact("cluster_id", secrets.token_hex(16))
+        self.load_facts(cluster_id)
+
+    def load_facts(self, cluster_id: str = "") -> None:
+        """Read what is known of the whole, entering what a new file does not know."""
+        self.cluster_id = self._fact("cluster_id", cluster_id or secrets.token_hex(16))
         self.compacted = int(self._fact("compacted", "0"))
         """Changes up to this resourceVersion cannot be watched any more."""
         self.rv = max(int(self._fact("rv", "1")), self._max_rv())
@@ -138,6 +145,13 @@ class Database:
         )
         self._sql.execute("COMMIT")
         self.compacted = compacted
+
+    def backup(self) -> "Database":
+        """A copy in memory, as it is now."""
+        copy = Database(None)
+        self._sql.backup(copy._sql)
+        copy.load_facts()
+        return copy
 
     def close(self) -> None:
         """Close the file; everything written stays."""

@@ -1,58 +1,18 @@
-"""Virtual time: an event loop whose clock jumps to the next timer instead of waiting."""
+"""Clocks for tests: virtual time, and the machine's own."""
 
-import asyncio
-import selectors
 import time
 
+from kai_es.simulate.virtual import START_MS, VirtualClock, VirtualLoop, run_virtual
 from tests.histories.builders import T0
 
+__all__ = ["LoopClock", "RealClock", "VirtualLoop", "run_virtual"]
 
-class _NoWait:
-    """A selector that never waits: it tells the loop's clock how long it would have."""
+assert START_MS == T0, "stories are told in the time of their builders"
 
-    def __init__(self):
-        self._inner = selectors.DefaultSelector()
-        self.passed_s = 0.0
-
-    def select(self, timeout=None):
-        ready = self._inner.select(0)
-        if not ready:
-            assert timeout is not None, "everything waits for something that no timer brings"
-            self.passed_s += max(timeout, 0)
-        return ready
-
-    def __getattr__(self, name):
-        return getattr(self._inner, name)
+LoopClock = VirtualClock
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. Threads are not for it."""
-
-    def __init__(self):
-        self._no_wait = _NoWait()
-        super().__init__(self._no_wait)
-
-    def time(self):
-        return self._no_wait.passed_s
-
-
-class LoopClock:
-    """The Clock port over the running loop's time; `skew_ms` makes it wrong."""
-
-    def __init__(self, skew_ms=0):
-        self.skew_ms = skew_ms
-
-    def now_ms(self):
-        return T0 + self.skew_ms + int(asyncio.get_running_loop().time() * 1000)
-
-    def monotonic_s(self):
-        return asyncio.get_running_loop().time()
-
-    async def sleep(self, seconds):
-        await asyncio.sleep(seconds)
-
-
-class RealClock(LoopClock):
+class RealClock(VirtualClock):
     """The Clock port over the machine's clocks."""
 
     def now_ms(self):
@@ -60,20 +20,3 @@ class RealClock(LoopClock):
 
     def monotonic_s(self):
         return time.monotonic()
-
-
-def run_virtual(coroutine):
-    """Run to the end in virtual time."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(coroutine)
-    finally:
-        loop.run_until_complete(_end(asyncio.all_tasks(loop)))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-
-async def _end(tasks):
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
