@@ -62,6 +62,11 @@ class Findings:
         """Something worth knowing."""
         self._notes.append(text)
 
+    @property
+    def n_violations(self) -> int:
+        """Violations so far."""
+        return self._n_violations
+
     def report(self) -> Report:
         """Everything so far."""
         violations = [v for of_kind in self._violations.values() for v in of_kind]

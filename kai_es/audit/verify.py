@@ -4,22 +4,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from kai_es.audit.findings import Findings, Report
-from kai_es.audit.form import Form
-from kai_es.audit.ledger import Ledger
-from kai_es.audit.load import Loads
+from kai_es.audit.reading import Reading
 from kai_es.events.catalogue import BIND_REQUESTS, SNAPSHOT, TOPICS
 from kai_es.events.codec import decode, unpack
-from kai_es.events.decisions import Cycle
 from kai_es.events.envelope import PoisonError
-from kai_es.events.requests import BindRequested, EvictRequested, request_id
-from kai_es.events.snapshot import Batch
-from kai_es.ports.eventlog import Entry, Position, ReadableLog
+from kai_es.events.requests import BindRequested, EvictRequested
+from kai_es.ports.eventlog import Position, ReadableLog
 from kai_es.ports.stores import CheckpointHead, CheckpointStore
-from kai_es.reader.records import batch_of
 from kai_es.reader.restore import nearest_world, reaches_back
 from kai_es.snapshot import checkpoint
 from kai_es.snapshot.errors import BrokenHistoryError
-from kai_es.snapshot.world import Applied, Missed, World
+from kai_es.snapshot.world import World
 
 IN_FLIGHT: Final = "requests of cycles that are not in `snapshot` yet"
 
@@ -40,7 +35,7 @@ async def verify(log: ReadableLog, *, checkpoints: CheckpointStore | None = None
     world = World()
     try:
         world = await _start(log, checkpoints)
-        reading = _Reading(world, findings, is_whole=world.offset < 0)
+        reading = Reading(world, findings, is_whole=world.offset < 0)
         await _snapshot(log, reading, await _heads(checkpoints))
         await _sources(log, reading)
     except (BrokenHistoryError, PoisonError) as exc:
@@ -64,7 +59,7 @@ async def _heads(checkpoints: CheckpointStore | None) -> Mapping[int, Checkpoint
 
 
 async def _snapshot(
-    log: ReadableLog, reading: "_Reading", heads: Mapping[int, CheckpointHead]
+    log: ReadableLog, reading: Reading, heads: Mapping[int, CheckpointHead]
 ) -> None:
     world, findings = reading.world, reading.findings
     start = Position(world.offset + 1)
@@ -82,48 +77,7 @@ async def _snapshot(
     findings.checked("8 rejected batches", world.chain.n_rejected)
 
 
-class _Reading:
-    """The checks that run along."""
-
-    def __init__(self, world: World, findings: Findings, *, is_whole: bool) -> None:
-        self.world = world
-        self.findings = findings
-        self.form = Form(world, findings)
-        self.ledger = Ledger(world, findings)
-        self.is_whole = is_whole
-        self.ordered: set[str] = set()
-        self._loads = Loads(world, findings)
-        self._n_cycles: dict[str, int] = {}
-
-    def take(self, entry: Entry) -> None:
-        """Check and fold one record of `snapshot`."""
-        offset, batch = int(entry.position), batch_of(entry)
-        value = entry.value or b""
-        self.form.record(f"{SNAPSHOT} {offset}", len(value))
-        if batch.prev == self.world.offset:
-            self.form.batch(offset, batch, decode(value).id)
-            self.ledger.before(offset, batch)
-            self._note_requests(batch)
-        outcome = self.world.apply(offset, batch)
-        if isinstance(outcome, Missed):
-            raise BrokenHistoryError(
-                f"{SNAPSHOT} {offset} continues {batch.prev}, but the last accepted batch is "
-                f"{self.world.offset}"
-            )
-        if isinstance(outcome, Applied):
-            self.ledger.after(offset, batch)
-            self._loads.check(offset, batch)
-
-    def _note_requests(self, batch: Batch) -> None:
-        for row in batch.rows:
-            if isinstance(row, Cycle):
-                for op in row.decision.ops:
-                    self.ordered.add(
-                        request_id(shard=row.shard, cycle=row.cycle, pod_uid=op.pod_uid)
-                    )
-
-
-async def _sources(log: ReadableLog, reading: _Reading) -> None:
+async def _sources(log: ReadableLog, reading: Reading) -> None:
     """The other topics: sizes, and that every request belongs to a cycle (invariants 6, 13)."""
     for topic in sorted(TOPICS):
         if topic == SNAPSHOT:
@@ -137,7 +91,7 @@ async def _sources(log: ReadableLog, reading: _Reading) -> None:
                         _request(entry.value or b"", where, reading)
 
 
-def _request(value: bytes, where: str, reading: _Reading) -> None:
+def _request(value: bytes, where: str, reading: Reading) -> None:
     request = unpack(decode(value))
     if not isinstance(request, BindRequested | EvictRequested):
         return
