@@ -6,7 +6,7 @@ HTTP (`kai_es.cluster.api`); one suite of tests holds both to the ports.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +45,7 @@ class LocalCluster:
 
     async def watch(
         self, resource: Resource, *, rv: int, silence_s: float
-    ) -> AsyncIterator[Sequence[WatchItem]]:
+    ) -> AsyncGenerator[Sequence[WatchItem], None]:
         """See `ClusterWatch.watch`."""
         query = {
             "watch": "1",

@@ -122,11 +122,11 @@ def test_store_away_is_waited_for():
         await write(site.log, a_story())
         consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
         driver = a_driver(site, consumer)
-        site.usage.away = True
+        site.usage.database.away = True
         await driver.assigned()
         await consumer.feed(driver, rounds=50)
         assert "away" in driver.trouble
-        site.usage.away = False
+        site.usage.database.away = False
         await consumer.feed(driver, rounds=400)
         await driver.close()
         assert driver.trouble == ""

@@ -135,7 +135,7 @@ def test_failed_and_unknown_commits_lose_and_repeat_nothing():
     async def main():
         site = Site()
         await write(site.log, a_story())
-        site.usage.fail = ["before", "after", "", "after", "after", "before", ""]
+        site.usage.database.fail = ["before", "after", "", "after", "after", "before", ""]
         runner = site.runner()
         await runner.catch_up()
         await site.check()
@@ -195,13 +195,13 @@ def test_stop_commits_what_is_folded():
 def test_store_away_stops_nothing_but_the_books():
     async def main():
         site = Site()
-        site.usage.away = site.checkpoints.away = True
+        site.usage.database.away = site.checkpoints.database.away = True
         runner = site.runner()
         task = asyncio.ensure_future(runner.run())
         await write(site.log, a_story())
         await asyncio.sleep(30)
         assert "away" in runner.status.trouble
-        site.usage.away = site.checkpoints.away = False
+        site.usage.database.away = site.checkpoints.database.away = False
         await asyncio.sleep(30)
         assert runner.status.trouble == ""
         assert runner.status.is_caught_up
@@ -219,7 +219,7 @@ def test_stop_does_not_wait_for_a_store_that_is_away():
         runner = site.runner()
         task = asyncio.ensure_future(runner.run())
         await asyncio.sleep(0.005)
-        site.usage.away = True
+        site.usage.database.away = True
         await asyncio.sleep(10)
         began = site.clock.monotonic_s()
         runner.stop()
@@ -240,7 +240,7 @@ def test_database_of_another_log_is_said():
         assert "belongs to another log" in runner.status.trouble
         runner.stop()
         await task
-        assert site.usage.n_commits == 0
+        assert site.usage.database.n_commits == 0
 
     run_virtual(main())
 
