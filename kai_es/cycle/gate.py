@@ -31,6 +31,7 @@ KINDS: Final = (
     Kind("ResourceClaim", required=False),
     Kind("ResourceSlice", required=False),
     Kind("DeviceClass", required=False),
+    Kind("Namespace", required=False),
     Kind("Topology", required=False),
     Kind("NodeResourceTopology", required=False),
     Kind("ConfigMap", required=False),

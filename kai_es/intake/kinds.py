@@ -42,6 +42,7 @@ SOURCES: Final = (
     Source("ResourceClaim", _resource("ResourceClaim", "resourceclaims")),
     Source("ResourceSlice", _resource("ResourceSlice", "resourceslices")),
     Source("DeviceClass", _resource("DeviceClass", "deviceclasses")),
+    Source("Namespace", _resource("Namespace", "namespaces", names_only=True)),
     Source("Topology", _resource("Topology", "topologies")),
     Source(
         "NodeResourceTopology",

@@ -48,6 +48,9 @@ RUN_SECONDS: Final = "kai.scheduler/simulated-run-seconds"
 RECREATE: Final = "kai.scheduler/simulated-recreate"
 """`true`: the simulated cluster makes the pod again when it is deleted before it has ended."""
 
+# -- Namespace labels
+SPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+
 # -- Node labels
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"

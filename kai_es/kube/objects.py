@@ -270,6 +270,15 @@ class PriorityClass(
     deleted_ms: int = 0
 
 
+class Namespace(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Namespace"):
+    """A namespace; pod affinity chooses namespaces by their labels."""
+
+    uid: str
+    name: str
+    deleted_ms: int = 0
+    labels: dict[str, str] = {}
+
+
 class ShardConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="ShardConfig"):
     """Configuration of one scheduler shard with every default resolved.
 
@@ -292,6 +301,7 @@ ClusterObject: TypeAlias = (
     | ResourceClaim
     | ResourceSlice
     | DeviceClass
+    | Namespace
     | Topology
     | NumaNode
     | ConfigMap

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from kai_es.kube.errors import InvalidObjectError
-from kai_es.kube.objects import ClusterObject, PriorityClass, ShardConfig
+from kai_es.kube.objects import ClusterObject, Namespace, PriorityClass, ShardConfig
 from kai_es.kube.parse_devices import CLAIM, CLASS, SLICE, parse_claim, parse_class, parse_slice
 from kai_es.kube.parse_group import parse_group
 from kai_es.kube.parse_node import parse_node
@@ -41,6 +41,12 @@ class RawPriorityClass(msgspec.Struct):
     metadata: Metadata
     value: Int32
     global_default: bool | None = msgspec.field(default=None, name="globalDefault")
+
+
+class RawNamespace(msgspec.Struct):
+    """A namespace."""
+
+    metadata: Metadata
 
 
 class RawShardConfig(msgspec.Struct):
@@ -87,6 +93,21 @@ def parse_priority_class(raw: object) -> PriorityClass:
     )
 
 
+def parse_namespace(raw: object) -> Namespace:
+    """A namespace.
+
+    Raises:
+        InvalidObjectError: a field that is read has a wrong type or value.
+    """
+    metadata = shaped("Namespace", raw, RawNamespace).metadata
+    return Namespace(
+        uid=uid_of("Namespace", metadata),
+        name=metadata.name,
+        deleted_ms=_deleted_ms("Namespace", metadata),
+        labels=metadata.labels or {},
+    )
+
+
 def parse_shard_config(raw: object) -> ShardConfig:
     """A shard's configuration.
 
@@ -129,6 +150,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         CLAIM: Kind(RESOURCE_API, parse_claim),
         SLICE: Kind(RESOURCE_API, parse_slice),
         CLASS: Kind(RESOURCE_API, parse_class),
+        "Namespace": Kind("v1", parse_namespace),
         "Topology": Kind("kai.scheduler/v1alpha1", parse_topology),
         "NodeResourceTopology": Kind("topology.node.k8s.io/v1alpha2", parse_numa_node),
         "ConfigMap": Kind("v1", parse_config_map),

@@ -30,6 +30,7 @@ _KINDS: Final = (
     ("resourceClaims", "ResourceClaim"),
     ("podGroups", "PodGroup"),
     ("pods", "Pod"),
+    ("namespaces", "Namespace"),
     ("topologies", "Topology"),
     ("nodeResourceTopologies", "NodeResourceTopology"),
     ("configMaps", "ConfigMap"),

@@ -45,6 +45,8 @@ class Shape:
     memory_mib: device memory over all its devices, for requests by memory, else 0.
     shared:     a fraction of devices, or device memory.
     needs_gpu:  any kind of device at all.
+    social:     it has rules about what other pods are near (pod affinity or anti-affinity).
+    special:    other pods must look at where it is: social, or with ports of its host.
     fair:       CPU millicores, memory bytes, `quota`.
     """
 
@@ -57,7 +59,9 @@ class Shape:
         "needs_gpu",
         "quota",
         "shared",
+        "social",
         "spec",
+        "special",
         "users",
     )
 
@@ -66,6 +70,9 @@ class Shape:
         self.spec = spec
         self.code = code
         self.users = 0
+        affinity = spec.affinity or {}
+        self.social = bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
+        self.special = self.social or bool(spec.host_ports)
         by_memory = spec.request_type == "GpuMemory"
         self.shared = by_memory or spec.request_type == "Fraction"
         self.gpu = portion_hundredths(gpu.portion) * gpu.count * HUNDREDTH
@@ -78,11 +85,12 @@ class Shape:
 
 
 class Shapes:
-    """The live shapes."""
+    """The live shapes; `n_social` of them have rules about other pods."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Shape] = {}
         self._next = 0
+        self.n_social = 0
 
     def take(self, spec: PodSpec) -> Shape:
         """The shape of a spec, for one more pod."""
@@ -91,6 +99,7 @@ class Shapes:
         if shape is None:
             shape = self._by_key[key] = Shape(spec, self._next)
             self._next += 1
+            self.n_social += shape.social
         shape.users += 1
         return shape
 
@@ -99,6 +108,7 @@ class Shapes:
         shape.users -= 1
         if shape.users == 0:
             del self._by_key[_encoder.encode(shape.spec)]
+            self.n_social -= shape.social
 
     def __len__(self) -> int:
         return len(self._by_key)

@@ -13,6 +13,7 @@ import msgspec
 
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kai_es.kube.objects import (
+    Namespace,
     Node,
     Pod,
     PodGroup,
@@ -98,7 +99,15 @@ class ClassRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PlainObject: TypeAlias = (
-    Topology | NumaNode | ConfigMap | Claim | Volume | StorageClass | CsiDriver | StorageCapacity
+    Namespace
+    | Topology
+    | NumaNode
+    | ConfigMap
+    | Claim
+    | Volume
+    | StorageClass
+    | CsiDriver
+    | StorageCapacity
 )
 """Objects that columns look up by name and nothing else refers to. A new kind is one more here."""
 
@@ -322,6 +331,11 @@ class Snapshot:
             self._object_changed(kind, old.name)
 
     # -- reading
+
+    @property
+    def has_pod_affinity(self) -> bool:
+        """Whether any live pod has a rule about what other pods are near."""
+        return self._shapes.n_social > 0
 
     def objects(self, kind: str) -> Iterator[PlainObject]:
         """The objects of a plain kind that names mean, in no particular order."""

@@ -160,6 +160,7 @@ TEMPLATES = {
         "metadata": {"name": "c", "uid": "u"},
         "spec": {"selectors": [{"cel": {"expression": "true"}}], "extendedResourceName": "a/b"},
     },
+    "Namespace": {"metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}}},
     "Topology": {
         "metadata": {"name": "t", "uid": "u"},
         "spec": {"levels": [{"nodeLabel": "zone", "alias": "z"}, {"nodeLabel": "rack"}]},

@@ -72,6 +72,7 @@ class World:
         spec: PodSpec | None = None,
         group: str = "",
         status: TaskStatus | None = None,
+        labels: dict[str, str] | None = None,
         **fields: Any,
     ) -> None:
         """A pod group; each of `pods` is the node that its pod runs on, "" = pending."""
@@ -91,7 +92,15 @@ class World:
         )
         spec = spec or a_spec()
         for number, node in enumerate(pods):
-            self.pod(f"{name}-{number}", name, node, spec=spec, gpu_group=group, status=status)
+            self.pod(
+                f"{name}-{number}",
+                name,
+                node,
+                spec=spec,
+                gpu_group=group,
+                status=status,
+                labels=labels or {},
+            )
 
     def pod(
         self,

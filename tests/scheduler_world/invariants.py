@@ -5,13 +5,17 @@ from collections.abc import Iterator
 
 from kai_es.events.decisions import Bind, CycleDecision, Evict, Pipeline
 from kai_es.kube.labels import UNLIMITED
+from kai_es.kube.objects import Node
 from kai_es.scheduler.columns.nodes import NO_ROW
+from kai_es.scheduler.columns.pod_terms import terms_of
 from kai_es.scheduler.fairness.shares import quota_of
-from kai_es.scheduler.flags import DISPLACED_COUNTS, PINNED_BY_ASKING
+from kai_es.scheduler.flags import DISPLACED_COUNTS, LEAVING_PODS_STAY, PINNED_BY_ASKING
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_ALLOCATED, IS_USED
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.tree import Member, SubGroupSet, leaves_below
+from kai_es.scheduler.solve.port_rule import clash
+from kai_es.snapshot.snapshot import PodRow
 from kai_es.snapshot.status import TaskStatus
 
 
@@ -24,6 +28,7 @@ def violations(session: Session, decision: CycleDecision) -> list[str]:
         *_ops(session, decision),
         *_evictions(session, decision),
         *_topologies(session),
+        *_apart(session, decision),
     ]
 
 
@@ -118,6 +123,50 @@ def _topologies(session: Session) -> Iterator[str]:
             if len(before) < 2 and len(now) > 1:
                 names = sorted(tree.ids[d] for d in now)
                 yield f"job {job.name}: {member.name or 'all'} in {names} of {constraint.required}"
+
+
+def _apart(session: Session, decision: CycleDecision) -> Iterator[str]:
+    """Whoever was given a place is apart from those it must be apart from, or they from it."""
+    if LEAVING_PODS_STAY in session.flags:
+        return
+    bound = {op.pod_uid for op in decision.ops if isinstance(op, Bind)}
+    placed = {op.pod_uid for op in decision.ops if isinstance(op, Bind | Pipeline)}
+    facts, row_of = session.nodes.columns.facts, session.nodes.columns.row
+    rows = [row for row in session.rows if row is not None]
+    there = [
+        (row, facts[n].node)
+        for row in rows
+        if session.status[row.row] in IS_ACTIVE
+        if (n := session.node_of(row.row)) != NO_ROW
+    ]
+    leaving = [
+        (row, facts[n].node)
+        for row in rows
+        if row.state.status is TaskStatus.RELEASING
+        if (n := row_of.get(row.state.node, NO_ROW)) != NO_ROW
+    ]
+    for row, node in there:
+        if row.pod.uid not in placed:
+            continue
+        for other, at in there + leaving if row.pod.uid in bound else there:
+            if other is not row:
+                yield from _clashes(session, (row, node), (other, at))
+
+
+def _clashes(
+    session: Session, one: tuple[PodRow, Node], other: tuple[PodRow, Node]
+) -> Iterator[str]:
+    names = f"{one[0].pod.name} and {other[0].pod.name}"
+    for (row, node), (met, at) in ((one, other), (other, one)):
+        for term in terms_of(row.shape.spec, row.pod.namespace).anti:
+            pod, domain = met.pod, node.labels.get(term.key)
+            if domain is not None and domain == at.labels.get(term.key):
+                labels_of = session.columns.labels_of_space
+                if term.pods.match(pod.namespace, pod.labels, labels_of):
+                    yield f"pods {names} are both in {term.key} {domain}"
+    ports = [row.shape.spec.host_ports for row, _ in (one, other)]
+    if one[1] is other[1] and clash(*ports):
+        yield f"pods {names} want one port of {one[1].name}"
 
 
 def _members(member: Member) -> Iterator[Member]:

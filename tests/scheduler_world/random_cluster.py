@@ -11,7 +11,17 @@ from kai_es.snapshot.effective import GroupState
 from kai_es.snapshot.status import TaskStatus
 from tests.scheduler_world import NOW_MS, World, a_queue, a_spec
 
-PROFILES = ("basic", "fair", "gang", "reclaim", "preempt", "consolidate", "topology", "everything")
+PROFILES = (
+    "basic",
+    "fair",
+    "gang",
+    "reclaim",
+    "preempt",
+    "consolidate",
+    "topology",
+    "affinity",
+    "everything",
+)
 TOPOLOGY = Topology(
     uid="net", name="net", levels=tuple(map(TopologyLevel, ("zone", "rack", "host")))
 )
@@ -54,7 +64,7 @@ class RandomCluster:
             pool = rng.choice(("", "", "", "a", "b"))
             name = f"n{i:02d}"
             labels = {"pool": pool} if pool else {}
-            if self.has_topology:
+            if self.has_topology or self.profile == "affinity":
                 labels |= {"zone": f"z{i % 2}", "rack": f"r{i // 2 % 2}", "host": name}
                 if rng.random() < 0.1:
                     del labels["rack"]
@@ -102,8 +112,11 @@ class RandomCluster:
             ("train", "train", "train", "build", "build-preemptible", "inference")
         )
         selector = {"pool": rng.choice(("a", "b"))} if rng.random() < 0.1 else {}
+        social = profile in ("affinity", "everything") and rng.random() < 0.6
         spec = a_spec(
             gpus,
+            affinity=self._affinity() if social else None,
+            host_ports=(("TCP", "", 80),) if social and rng.random() < 0.2 else (),
             cpu=rng.choice((500, 1000, 4000)),
             node_selector=selector,
             priority=PRIORITIES[priority],
@@ -119,6 +132,23 @@ class RandomCluster:
         required, preferred = self.rng.choice(levels[:3]), self.rng.choice(levels)
         name = "net" if self.rng.random() < 0.95 else "unknown"
         return TopologyConstraint(topology=name, required=required, preferred=preferred)
+
+    def _affinity(self) -> Any:
+        """Terms about pods of one app, which may be its own."""
+        rng = self.rng
+
+        def terms() -> list[Any]:
+            app = rng.choice(("a", "b", "c"))
+            key = rng.choice(("host", "zone"))
+            return [{"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}]
+
+        required = "requiredDuringSchedulingIgnoredDuringExecution"
+        found = {}
+        if rng.random() < 0.3:
+            found["podAffinity"] = {required: terms()}
+        if rng.random() < 0.7:
+            found["podAntiAffinity"] = {required: terms()}
+        return found or None
 
     def _hosts(
         self, size: int, gpus: float, cpu: int, selector: dict[str, str]
@@ -153,6 +183,7 @@ class RandomCluster:
         hosts: Sequence[str] | None,
     ) -> None:
         rng = self.rng
+        labels = {"app": rng.choice(("a", "b", "c"))}
         fields: dict[str, Any] = {
             "priority_class": priority,
             "preemptibility": "",
@@ -174,11 +205,19 @@ class RandomCluster:
             for number in range(size):
                 node = hosts[number] if hosts else ""
                 sub_group = "a" if number < 2 else "b"
-                self.world.pod(f"{name}-{number}", name, node, spec=spec, sub_group=sub_group)
+                self.world.pod(
+                    f"{name}-{number}", name, node, spec=spec, sub_group=sub_group, labels=labels
+                )
             return
         status = None
         if hosts and rng.random() < 0.05:
             status = TaskStatus.RELEASING
         self.world.group(
-            name, *(hosts or [""] * size), queue=leaf, spec=spec, status=status, **fields
+            name,
+            *(hosts or [""] * size),
+            queue=leaf,
+            spec=spec,
+            status=status,
+            labels=labels,
+            **fields,
         )

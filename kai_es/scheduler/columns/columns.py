@@ -8,11 +8,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Final
 
 from kai_es.kube.conditions import waits_for_another_pool
-from kai_es.kube.objects import PodGroup
+from kai_es.kube.labels import SPACE_NAME_LABEL
+from kai_es.kube.objects import Namespace, PodGroup
 from kai_es.kube.topologies import Topology
 from kai_es.scheduler.columns.jobs import GATED, PENDING, Job, Priorities, build_job
 from kai_es.scheduler.columns.labels import LabelColumns
 from kai_es.scheduler.columns.lens import Lens
+from kai_es.scheduler.columns.matches import QUESTIONS_MAX, PodMatches
 from kai_es.scheduler.columns.nodes import NodeColumns, accepted_gpu
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, QueueColumns
 from kai_es.scheduler.columns.resources import Demand, ResourceIndex
@@ -21,6 +23,7 @@ from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.snapshot import GroupKey, GroupRow, PodRow, Snapshot
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, TaskStatus
 
+NAMESPACE: Final = "Namespace"
 TOPOLOGY: Final = "Topology"
 _STALE_SHAPES: int = 4096  # demands of dead shapes that may pile up before they are swept
 
@@ -60,6 +63,8 @@ class Columns:
         self.versions: dict[str, int] = {}
         self._labels = LabelColumns(())
         self._labels_version = -1
+        self._matches: PodMatches | None = None
+        self._unmatched: set[str] = set()
         self._trees: dict[str, TopologyTree | None] = {}
         self._trees_version = (-1, -1)
         self._demands: dict[Shape, Demand] = {}
@@ -85,6 +90,8 @@ class Columns:
     def node_changed(self, name: str) -> None:
         """A node or its pods changed."""
         self._dirty_nodes.add(name)
+        if self._matches is not None:
+            self._unmatched.add(name)
 
     def group_changed(self, key: GroupKey) -> None:
         """A pod group or its pods changed."""
@@ -101,6 +108,8 @@ class Columns:
         """An object that is looked up by name changed."""
         del name
         self.versions[kind] = self.versions.get(kind, 0) + 1
+        if kind == NAMESPACE:
+            self._matches = None
         if kind == TOPOLOGY:
             self._dirty_groups.update(job.key for job in self.jobs.values() if job.constrained)
 
@@ -137,7 +146,7 @@ class Columns:
             stuck = self._now_ms - row.pod.deleted_ms > self.lens.stuck_after_ms
             if stuck != (uid in self._stuck):
                 (self._stuck.add if stuck else self._stuck.discard)(uid)
-                self._dirty_nodes.add(row.state.node)
+                self.node_changed(row.state.node)
                 if row.pod.group:
                     self.group_changed((row.pod.namespace, row.pod.group))
 
@@ -263,6 +272,22 @@ class Columns:
             self._labels = LabelColumns([facts.node for facts in self.nodes.facts])
             self._labels_version = self.nodes.version
         return self._labels
+
+    def matches(self) -> PodMatches:
+        """How many pods that somebody asks about are on each node."""
+        if self._matches is None or len(self._matches) > QUESTIONS_MAX:
+            self._matches = PodMatches(self.rows, self.status_of, self.labels_of_space)
+            self._unmatched.clear()
+        if self._unmatched:
+            self._matches.refresh(sorted(self._unmatched))
+            self._unmatched.clear()
+        return self._matches
+
+    def labels_of_space(self, name: str) -> Mapping[str, str]:
+        """Labels of a namespace; it has its name as one whether it is known or not."""
+        found = self.rows.object(NAMESPACE, name)
+        labels = found.labels if isinstance(found, Namespace) else {}
+        return {SPACE_NAME_LABEL: name, **labels}
 
     def topology(self, name: str) -> TopologyTree | None:
         """A topology over the nodes, None = there is no such."""

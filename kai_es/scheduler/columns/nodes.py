@@ -126,6 +126,7 @@ class NodeColumns:
     amounts:     int64 [3, R, N], planes IDLE, FREE, USED.
     devices:     length N, shared devices of each node.
     legacy_mig:  length N, `namespace/name` of legacy MIG tasks.
+    special:     length N, pods on it that others must look at (`Shape.special`).
     lossy:       bool [N], a pod uses what the node no longer offers.
     foreign:     int64 [3, N], CPU, memory and GPUs of pods of other schedulers.
     ready:       bool [N].
@@ -139,6 +140,7 @@ class NodeColumns:
         self.row: dict[str, int] = {}
         self.devices: list[Devices] = []
         self.legacy_mig: list[tuple[str, ...]] = []
+        self.special: list[tuple[PodRow, ...]] = []
         self.version = 0
         self._memo: dict[str, Any] = {}
         self._shape(0)
@@ -225,9 +227,11 @@ class NodeColumns:
         self.ready[here] = old["ready"][there]
         self.devices = [NO_DEVICES] * len(facts)
         self.legacy_mig = [()] * len(facts)
+        self.special = [()] * len(facts)
         for n, was in zip(here, there, strict=True):
             self.devices[n] = old["devices"][was]
             self.legacy_mig[n] = old["legacy_mig"][was]
+            self.special[n] = old["special"][was]
 
     # -- accounts
 
@@ -238,6 +242,7 @@ class NodeColumns:
         counts: dict[Demand, list[int]] = {}
         shared: list[PodRow] = []
         legacy: list[str] = []
+        special: list[PodRow] = []
         foreign = [0, 0, 0]
         reserved = np.zeros(len(self._index), np.int64)
         lens = self._lens
@@ -254,6 +259,8 @@ class NodeColumns:
                 reserved[GPU_ROW] += demand_of(shape).tracked[GPU_ROW]
             elif shape.shared and row.state.gpu_groups:
                 shared.append(row)
+            if shape.special:
+                special.append(row)
             if shape.spec.legacy_mig:
                 legacy.append(f"{pod.namespace}/{pod.name}")
             if shape.spec.scheduler not in ("", lens.scheduler_name) and app not in (
@@ -264,6 +271,7 @@ class NodeColumns:
         self._store(n, counts, reserved)
         self.foreign[:, n] = foreign
         self.legacy_mig[n] = tuple(sorted(legacy))
+        self.special[n] = tuple(special)
         self.devices[n] = NO_DEVICES
         if shared:
             self._account_shared(n, shared, status_of)

@@ -6,7 +6,7 @@ calls a function per node, ours works on all nodes at once.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,27 @@ TaskCheck = Callable[[int], Reason | None]
 NodeCheck = Callable[[int, int], Reason | None]
 VictimFilter = Callable[["Work"], Callable[["Job"], bool]]
 CapacityCheck = Callable[["Job", "Fair", int], Reason | None]
+
+
+class TaskMask(NamedTuple):
+    """Where a task may go, by what else is on the nodes. Bool [N] each.
+
+    now:   it may start.
+    later: it may wait for what leaves.
+    """
+
+    now: Mask
+    later: Mask
+
+
+class TaskRule(Protocol):
+    """A rule about one task and what else is on the nodes."""
+
+    def mask(self, task: int) -> TaskMask | None:
+        """Where a task may go, None = anywhere."""
+
+    def why(self, task: int) -> Iterable[tuple[Mask, Reason]]:
+        """Bool [N], nodes that the rule leaves out for a reason, whenever; each node once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,7 @@ class Extensions:
     hopeless:    the part of `pre_task` that no eviction can cure.
     node_masks:  bool [N] per shape: nodes that may take it, whatever is placed.
     node_why:    reason why a node is not in such a mask; first wins, in display order.
+    task_rules:  by what else is on the nodes; all must agree.
     node_checks: per task and node, for shapes that `dynamic` says yes to.
     scores:      float64 [N] or None per placement; added up.
     gpu_scores:  score of a shared device (MiB used) or of a whole one (None) on a node with so many
@@ -95,6 +117,7 @@ class Extensions:
     hopeless: list[TaskCheck] = field(default_factory=list)
     node_masks: list[Callable[["Shape"], Mask | None]] = field(default_factory=list)
     node_why: list[Callable[["Shape", int], Reason | None]] = field(default_factory=list)
+    task_rules: list[TaskRule] = field(default_factory=list)
     dynamic: list[Callable[["Shape"], bool]] = field(default_factory=list)
     node_checks: list[NodeCheck] = field(default_factory=list)
     scores: "list[Callable[[Fit, NodeSet, int], Scores | float]]" = field(default_factory=list)

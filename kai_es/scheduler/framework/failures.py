@@ -3,6 +3,7 @@
 Reference: pkg/scheduler/api/common_info/{job_errors,pod_errors}.go (scheduler-core §12).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -58,10 +59,12 @@ class Failures:
     def no_node(self, task: int, fit: "Fit", nodes: "NodeSet") -> None:
         """No node of the set takes a task."""
         state = self.session.nodes
+        ruled = [found for rule in self.session.ext.task_rules for found in rule.why(task)]
         key = (fit.shape, len(state.changes), nodes)
-        found = self._known.get(key)
+        found = None if ruled else self._known.get(key)
         if found is None:
-            self._known = {key: found} if (found := self._histogram(fit, nodes)) else {}
+            found = self._histogram(fit, nodes, ruled)
+            self._known = {} if ruled else {key: found}
         self.tasks[task] = TaskFailure(nodes=found)
 
     def not_placed(
@@ -87,7 +90,9 @@ class Failures:
 
     # -- nodes
 
-    def _histogram(self, fit: "Fit", nodes: "NodeSet") -> tuple[Reason, ...]:
+    def _histogram(
+        self, fit: "Fit", nodes: "NodeSet", ruled: Sequence[tuple[_Mask, Reason]]
+    ) -> tuple[Reason, ...]:
         """Reasons of the nodes that refuse a shape, with their numbers (§12.1)."""
         fit.update()
         here = np.ones(len(self.session.nodes), np.bool_) if nodes.mask is None else nodes.mask
@@ -99,6 +104,11 @@ class Failures:
             reason = self._refusal(fit, n)
             if reason is not None:
                 _count(counts, reason, 1)
+        left = here & fit.free_ok & fit.allowed
+        for mask, reason in ruled:
+            if n_nodes := int((left & mask).sum()):
+                _count(counts, reason, n_nodes)
+                left = left & ~mask
         found = [
             Reason(code=code, args=dict(args), count=n, fix=fix)
             for (code, args), (n, fix) in counts.items()

@@ -199,13 +199,19 @@ class Fit:
 
     # -- order
 
-    def best(self, task: int, node_set: NodeSet) -> int:
+    def best(self, task: int, node_set: NodeSet, usable: Mask | None = None) -> int:
         """The first node of `walk`, NO_ROW if there is none."""
-        return next(self.walk(task, node_set), NO_ROW)
+        return next(self.walk(task, node_set, usable), NO_ROW)
 
-    def walk(self, task: int, node_set: NodeSet) -> Iterator[int]:
-        """Nodes that the shape fits, best score first, ties by name."""
-        candidates = self._candidates(node_set)
+    def walk(self, task: int, node_set: NodeSet, usable: Mask | None = None) -> Iterator[int]:
+        """Nodes that the shape fits, best score first, ties by name.
+
+        Args:
+            task: its row.
+            node_set: nodes of the attempt.
+            usable: bool [N], nodes that the task may use, None = all that the shape may.
+        """
+        candidates = _candidates(node_set, self.usable if usable is None else usable)
         if len(candidates) == 0:
             return
         scores = self._scores(task, node_set)
@@ -218,12 +224,6 @@ class Fit:
         order = np.argsort(-scores, kind="stable")
         yield from candidates[order[1:]].tolist()
 
-    def _candidates(self, node_set: NodeSet) -> Rows:
-        mask = node_set.mask
-        usable = self.usable if mask is None else self.usable & mask
-        rows: Rows = usable.nonzero()[0]
-        return rows
-
     def _scores(self, task: int, node_set: NodeSet) -> "NDArray[np.float64] | float":
         total: NDArray[np.float64] | float = 0.0
         for score in self.session.ext.scores:
@@ -231,6 +231,12 @@ class Fit:
             if not isinstance(more, float):
                 total = more if isinstance(total, float) else total + more
         return total
+
+
+def _candidates(node_set: NodeSet, usable: Mask) -> Rows:
+    mask = node_set.mask
+    rows: Rows = (usable if mask is None else usable & mask).nonzero()[0]
+    return rows
 
 
 def _covers(have: list[int], need: list[int]) -> bool:

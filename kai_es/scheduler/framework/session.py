@@ -68,6 +68,8 @@ class Session:
     virtual:     by pod row: its status exists only in a statement.
     journal:     what a statement overwrote; empty between statements.
     evicted:     tasks whose eviction is final.
+    visitors:    by node, tasks whose entry on it was ever written, taken back or not.
+    neighbours:  of `solve.neighbours`, made when first asked for.
     tried_groups: GPU groups of the last place that was tried for a task, whatever came of it.
     """
 
@@ -102,6 +104,8 @@ class Session:
         self._last_stamp = 0
         self._pending: tuple[int, list[Job]] = (-1, [])
         self._entries: dict[tuple[int, int], EntryOnNode | None] = {}
+        self.visitors: dict[int, dict[int, None]] = {}
+        self.neighbours: object = None
         self._ordered: dict[tuple[Job, int], Sequence[int]] = {}
         self._next: dict[tuple[Job, bool], tuple[int, list[int]]] = {}
         self._amounts: dict[tuple[Job, bool], tuple[int, Fair]] = {}
@@ -144,6 +148,10 @@ class Session:
         key = (task, n)
         if key in self._entries:
             return self._entries[key]
+        return self.entry_before(task, n)
+
+    def entry_before(self, task: int, n: int) -> EntryOnNode | None:
+        """The same before anything was tried in this session."""
         state = self.row(task).state
         status = self.columns.status[task]
         if status in IS_USED and self.nodes.columns.row.get(state.node, NO_ROW) == n:
@@ -157,6 +165,7 @@ class Session:
         key = (task, n)
         self.journal.append((self._entries, key, before))
         self._entries[key] = entry
+        self.visitors.setdefault(n, {})[task] = None
 
     def set_status(self, task: int, status: int) -> None:
         """Write a task's status; keeps its job's counts."""

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from kai_es.scheduler.framework.session import Session
     from kai_es.snapshot.shapes import Shape
 
-UNSUPPORTED: Final = ("dra", "pod-affinity")
+UNSUPPORTED: Final = ("dra",)
 """Features that the scheduler itself does not have yet."""
 
 
@@ -43,7 +43,4 @@ def _features(shape: "Shape") -> tuple[str, ...]:
         found.append("gpu-memory")
     if spec.gpu.dra or spec.resource_claims:
         found.append("dra")
-    affinity = spec.affinity or {}
-    if affinity.get("podAffinity") or affinity.get("podAntiAffinity"):
-        found.append("pod-affinity")
     return tuple(found)

@@ -8,7 +8,7 @@ pkg/scheduler/api/podgroup_info/subgroup_info/podset.go (scheduler-core §5.15).
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -32,6 +32,11 @@ def pod_signature(spec: PodSpec) -> bytes:
         spec.host_ports,
     )
     return hashlib.sha256(_encode(parts)).digest()
+
+
+def labels_signature(namespace: str, labels: Mapping[str, str]) -> bytes:
+    """What of a pod decides which other pods keep it away, as a digest."""
+    return hashlib.sha256(_encode((namespace, labels))).digest()
 
 
 def job_signature(tree: JobTree, pods: Sequence[Sequence[bytes]]) -> bytes:

@@ -39,6 +39,7 @@ BUILDERS: Final[Mapping[str, Open]] = {
     "nodeavailability": placement.open_nodeavailability,
     "resourcetype": placement.open_resourcetype,
     "nominatednode": placement.open_nominatednode,
+    "podaffinity": placement.open_podaffinity,
     "nodeplacement": placement.open_nodeplacement,
     "gpusharingorder": sharing.open_gpusharingorder,
     "gpupack": sharing.open_gpupack,

@@ -18,10 +18,12 @@ from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.resources import CPU_ROW, GPU_ROW
 from kai_es.scheduler.framework.fit import Fit, NodeSet
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.solve.neighbours import neighbours_of
 
 HIGH_DENSITY: Final = 9.0
 RESOURCE_TYPE: Final = 10.0
 AVAILABILITY: Final = 1_000.0
+POD_AFFINITY: Final = 1_000_000.0
 NOMINATED_NODE: Final = 10_000_000.0
 
 _Arguments = Mapping[str, str]
@@ -57,6 +59,19 @@ def open_nominatednode(session: Session, arguments: _Arguments) -> None:
         scores = np.zeros(len(session.nodes))
         scores[n] = NOMINATED_NODE
         return scores
+
+    session.ext.scores.append(score)
+
+
+def open_podaffinity(session: Session, arguments: _Arguments) -> None:
+    """Nodes near pods that the task prefers, or that prefer it."""
+    neighbours = neighbours_of(session)
+    if neighbours is None:
+        return
+
+    def score(_fit: Fit, _nodes: NodeSet, task: int) -> _Scores | float:
+        found = neighbours.preference(task)
+        return 0.0 if found is None else found.astype(np.float64) * POD_AFFINITY
 
     session.ext.scores.append(score)
 

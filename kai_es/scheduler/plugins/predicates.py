@@ -22,7 +22,10 @@ from kai_es.scheduler.columns.resources import (
 from kai_es.scheduler.flags import SHARES_TAKE_TWO_SLOTS
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.solve.neighbour_rule import NeighbourRule
+from kai_es.scheduler.solve.neighbours import neighbours_of
 from kai_es.scheduler.solve.node_affinity import required_nodes
+from kai_es.scheduler.solve.port_rule import PortRule
 from kai_es.snapshot.shapes import Shape
 
 Mask = NDArray[np.bool_]
@@ -42,6 +45,10 @@ def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
     ext.node_checks.append(plugin.capacity)
     ext.node_checks.append(plugin.pod_slots)
     ext.hopeless.append(plugin.largest_node)
+    ext.task_rules.append(PortRule(session))
+    neighbours = neighbours_of(session)
+    if neighbours is not None:
+        ext.task_rules.append(NeighbourRule(session, neighbours))
 
 
 class Predicates:

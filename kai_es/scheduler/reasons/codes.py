@@ -31,9 +31,11 @@ Of a task, where no node was looked at: `larger-than-any-node` (pod, resource, m
 `missing-config-maps` (names), `volume` (text), `unknown-sub-group` (sub_group, group). Otherwise
 `no-node-fits`, whose parts are reasons of nodes, each with the number of its nodes: `not-enough`,
 `not-enough-mig` (resource), `device-too-small`, `no-free-device`, `node-not-ready` (problems),
-`gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`, `gpu-task-on-cpu-node`,
-`cpu-task-on-gpu-node`, `legacy-mig` (node), `mig-on-other-node`, `mig-beside-legacy` (tasks),
-`mig-strategy-single`, `mig-strategy-mixed`, `node-over-capacity`, `pod-slots`.
+`gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`, `pod-affinity`,
+`pod-anti-affinity`, `pod-unwanted` (anti-affinity of a pod there), `host-ports`,
+`gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node), `mig-on-other-node`,
+`mig-beside-legacy` (tasks), `mig-strategy-single`, `mig-strategy-mixed`, `node-over-capacity`,
+`pod-slots`.
 """
 
 from typing import Final
@@ -79,6 +81,10 @@ NODE_NOT_READY: Final = "node-not-ready"
 GPU_MEMORY_UNKNOWN: Final = "gpu-memory-unknown"
 TAINT: Final = "taint"
 NODE_AFFINITY: Final = "node-affinity"
+POD_AFFINITY: Final = "pod-affinity"
+POD_ANTI_AFFINITY: Final = "pod-anti-affinity"
+POD_UNWANTED: Final = "pod-unwanted"
+HOST_PORTS: Final = "host-ports"
 GPU_TASK_ON_CPU_NODE: Final = "gpu-task-on-cpu-node"
 CPU_TASK_ON_GPU_NODE: Final = "cpu-task-on-gpu-node"
 LEGACY_MIG: Final = "legacy-mig"

@@ -326,6 +326,14 @@ _NODE_TEXTS: Final[Mapping[str, _NodeText]] = {
         f"node(s) had untolerated taint {{{text_of(args, 'key')}: {text_of(args, 'value')}}}"
     ),
     codes.NODE_AFFINITY: lambda _args, _pod: "node(s) didn't match Pod's node affinity/selector",
+    codes.POD_AFFINITY: lambda _args, _pod: "node(s) didn't match pod affinity rules",
+    codes.POD_ANTI_AFFINITY: lambda _args, _pod: "node(s) didn't match pod anti-affinity rules",
+    codes.POD_UNWANTED: lambda _args, _pod: (
+        "node(s) didn't satisfy existing pods anti-affinity rules"
+    ),
+    codes.HOST_PORTS: lambda _args, _pod: (
+        "node(s) didn't have free ports for the requested pod ports"
+    ),
     codes.GPU_TASK_ON_CPU_NODE: lambda args, pod: (
         f"gpu task: <{pod}> can't run on non gpu nodes, node: <{text_of(args, 'node')}>"
     ),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.framework.devices import pick_devices
-from kai_es.scheduler.framework.extensions import Refused, Subsets
+from kai_es.scheduler.framework.extensions import Mask, Refused, Subsets
 from kai_es.scheduler.framework.fit import NodeSet
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
@@ -131,18 +131,33 @@ class Attempt:
                 session.failures.task(task, reason)
                 return False
         fit = session.fits.of(task)
+        usable, idle = fit.usable, fit.idle_ok
+        if session.ext.task_rules:
+            usable, idle = self._ruled(task, usable, idle)
         if not fit.is_dynamic:
-            n = fit.best(task, nodes)
+            n = fit.best(task, nodes, usable)
             if n != NO_ROW:
-                self._put(task, n, idle=fit.idle_ok[n])
+                self._put(task, n, idle=idle[n])
                 return True
         else:
-            for n in fit.walk(task, nodes):
-                if self._refused(task, n) is None and self._put_checked(task, n, fit.idle_ok[n]):
+            for n in fit.walk(task, nodes, usable):
+                if self._refused(task, n) is None and self._put_checked(task, n, idle[n]):
                     return True
         if not self._pipeline_only:
             session.failures.no_node(task, fit, nodes)
         return False
+
+    def _ruled(self, task: int, usable: Mask, idle: Mask) -> tuple[Mask, Mask]:
+        """Nodes that a task may use, and those where it may start, by what else is there."""
+        later: Mask | None = None
+        for rule in self._session.ext.task_rules:
+            found = rule.mask(task)
+            if found is not None:
+                idle = idle & found.now
+                later = found.later if later is None else later & found.later
+        if later is None:
+            return usable, idle
+        return usable & (later if self._pipeline_only else later | idle), idle
 
     def _refused(self, task: int, n: int) -> Reason | None:
         for check in self._session.ext.node_checks:

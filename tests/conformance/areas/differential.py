@@ -9,7 +9,7 @@ from typing import Any
 from kai_es.cli.decide import decide_file
 from kai_es.scheduler import flags as rules
 
-WAITING_PROFILES = ()
+WAITING_PROFILES: tuple[str, ...] = ("everything",)
 """Profiles that need what the scheduler does not have yet."""
 
 
@@ -76,7 +76,7 @@ def main(paths: Sequence[Path], flags: rules.Flags) -> tuple[int, int]:
     for path in decisions_in(paths):
         name = path.name.removesuffix(".decision.json")
         if name.split("-")[0] in WAITING_PROFILES:
-            print(f"WAITING {name}: its profile needs topology constraints")
+            print(f"WAITING {name}: its profile needs more of shared devices")
             continue
         want = json.loads(path.read_text())
         got = decide_file(path.with_name(f"{name}.snapshot.zip"), compat=bool(flags))

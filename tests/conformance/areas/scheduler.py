@@ -14,7 +14,7 @@ from kai_es.snapshot.status import TaskStatus
 from tests.conformance.scheduler_cases.compare import View, count_differences, differences
 from tests.conformance.scheduler_cases.world import NOW_MS, Carried, Case, World, config_of
 
-WAITING_TAGS = frozenset({"dra", "numa", "pod_affinity"})
+WAITING_TAGS = frozenset({"dra", "numa"})
 """Features that the scheduler does not have yet; cases with one are listed as waiting."""
 
 
