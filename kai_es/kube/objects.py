@@ -79,6 +79,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_ports:    (protocol, host IP, port) of containers and sidecars.
     start_host_ports: those of ordinary init containers; signature only.
     claims:        names of PersistentVolumeClaims mounted, ephemeral ones as `<pod>-<volume>`.
+    ephemeral_claims: those of `claims` that are made for the pod and go with it.
     volumes:       other volumes, which bear on the signature only, as JSON without their names (no
                    config maps, secrets, API tokens).
     config_maps:   names of config maps the pod cannot start without.
@@ -97,6 +98,7 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_ports: tuple[tuple[str, str, int], ...] = ()
     start_host_ports: tuple[tuple[str, str, int], ...] = ()
     claims: tuple[str, ...] = ()
+    ephemeral_claims: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
     resource_claims: tuple[tuple[str, str, str], ...] = ()

@@ -150,7 +150,8 @@ def _spec(
         ),
         host_ports=_host_ports([*(spec.containers or ()), *_sidecars(spec)]),
         start_host_ports=_host_ports(_starters(spec)),
-        claims=_claims(spec, name),
+        claims=tuple(_claims(spec, name)),
+        ephemeral_claims=tuple(_ephemeral_claims(spec, name)),
         volumes=_other_volumes(spec, raw_spec),
         config_maps=_config_maps(spec, annotations.get(SHARED_GPU_CONFIG_MAP)),
         resource_claims=tuple(
@@ -234,14 +235,18 @@ def _host_ports(containers: Iterable[RawContainer]) -> tuple[tuple[str, str, int
     )
 
 
-def _claims(spec: RawSpec, pod: str) -> tuple[str, ...]:
-    claims = []
+def _claims(spec: RawSpec, pod: str) -> Iterable[str]:
     for volume in spec.volumes or ():
         if volume.persistent_volume_claim is not None:
-            claims.append(volume.persistent_volume_claim.claim_name)
+            yield volume.persistent_volume_claim.claim_name
         elif volume.ephemeral is not None:
-            claims.append(f"{pod}-{volume.name}")
-    return tuple(claims)
+            yield f"{pod}-{volume.name}"
+
+
+def _ephemeral_claims(spec: RawSpec, pod: str) -> Iterable[str]:
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is None and volume.ephemeral is not None:
+            yield f"{pod}-{volume.name}"
 
 
 def _other_volumes(spec: RawSpec, raw_spec: Mapping[str, Any]) -> tuple[str, ...]:

@@ -36,6 +36,8 @@ TOPOLOGY_COUNTS_RUNNING: Final = "compat.Q31"
 DRA_WEIGHS_NOTHING: Final = "compat.Q36"
 """A DRA request weighs no GPU in the capacity check of one node."""
 
+LARGEST_NOT_SHOWN: Final = "compat.P8"
+"""Of other resources than GPUs, CPU, memory and storage the largest node is said to have none."""
 SKIPPED_FOR_GOOD: Final = "compat.P4"
 """A pod that no other bore on when it was first tried is not asked again in the cycle."""
 REQUIRED_LEVEL_MISSED: Final = "compat.P13"

@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from kai_es.events.decisions import Arg, Reason
 from kai_es.kube.objects import Taint, Toleration
 from kai_es.scheduler.columns.nodes import NodeFacts
-from kai_es.scheduler.columns.resources import (
-    CPU_ROW,
-    GPU_ROW,
-    MEMORY_ROW,
-    PODS_ROW,
-)
+from kai_es.scheduler.columns.resources import PODS_ROW
 from kai_es.scheduler.flags import SHARES_TAKE_TWO_SLOTS
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.solve.largest_node import LargestNode
 from kai_es.scheduler.solve.neighbour_rule import NeighbourRule
 from kai_es.scheduler.solve.neighbours import neighbours_of
 from kai_es.scheduler.solve.node_affinity import required_nodes
 from kai_es.scheduler.solve.port_rule import PortRule
+from kai_es.scheduler.solve.storage_rule import StorageRule
+from kai_es.scheduler.solve.volume_rule import VolumeRule
 from kai_es.snapshot.shapes import Shape
 
 Mask = NDArray[np.bool_]
@@ -41,11 +39,15 @@ def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
     ext = session.ext
     ext.node_masks.append(plugin.mask)
     ext.node_why.append(plugin.why)
-    ext.pre_task.append(plugin.largest_node)
+    volumes = VolumeRule(session)
+    for check in (volumes.missing, plugin.config_maps, LargestNode(session).check):
+        ext.pre_task.append(check)
+        ext.hopeless.append(check)
     ext.node_checks.append(plugin.capacity)
     ext.node_checks.append(plugin.pod_slots)
-    ext.hopeless.append(plugin.largest_node)
-    ext.task_rules.append(PortRule(session))
+    ext.task_rules += [PortRule(session), volumes]
+    if session.config.schedule_csi_storage:
+        ext.task_rules.append(StorageRule(session, volumes.storage))
     neighbours = neighbours_of(session)
     if neighbours is not None:
         ext.task_rules.append(NeighbourRule(session, neighbours))
@@ -58,8 +60,6 @@ class Predicates:
         self._session = session
         self._columns = session.nodes.columns
         self._labels = session.columns.labels()
-        self._largest: NDArray[np.int64] | None = None
-        self._small: set[Shape] = set()
 
     # -- nodes
 
@@ -160,47 +160,17 @@ class Predicates:
 
     # -- tasks
 
-    def largest_node(self, task: int) -> Reason | None:
-        """Whether some single node is large enough (`MaxNodePoolResources`)."""
-        shape = self._session.row(task).shape
-        if shape in self._small:
+    def config_maps(self, task: int) -> Reason | None:
+        """Config maps that a pod cannot start without and that do not exist."""
+        row = self._session.row(task)
+        wanted = row.shape.spec.config_maps
+        if not wanted:
             return None
-        demand = self._session.columns.demand(shape)
-        if self._largest is None:
-            self._largest = self._columns.allocatable.max(axis=1, initial=0)
-        if not demand.absent and (demand.request <= self._largest).all():
-            self._small.add(shape)
+        rows = self._session.columns.rows
+        missing = [n for n in wanted if rows.object("ConfigMap", (row.pod.namespace, n)) is None]
+        if not missing:
             return None
-        for row in (GPU_ROW, CPU_ROW, MEMORY_ROW, PODS_ROW):
-            if demand.request[row] > self._largest[row]:
-                return self._too_large(task, row, int(self._largest[row]))
-        names = self._session.columns.index.names
-        absent = dict(demand.absent)
-        over = dict.fromkeys(absent, 0)
-        over |= {
-            names[row]: int(self._largest[row])
-            for row in range(PODS_ROW + 1, len(names))
-            if demand.request[row] > max(int(self._largest[row]), 0)
-        }
-        if not over:
-            return None
-        first = min(over)
-        return self._too_large(task, first, over[first])
-
-    def _too_large(self, task: int, resource: int | str, most: int) -> Reason:
-        name = (
-            self._session.columns.index.names[resource] if isinstance(resource, int) else resource
-        )
-        pod = self._session.row(task).pod
-        return Reason(
-            code="larger-than-any-node",
-            args={
-                "pod": f"{pod.namespace}/{pod.name}",
-                "resource": name,
-                "most": most,
-                "pool": self._session.columns.lens.pool,
-            },
-        )
+        return Reason(code="missing-config-maps", args={"names": " ".join(missing)})
 
 
 def untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:

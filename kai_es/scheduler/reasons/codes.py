@@ -33,6 +33,7 @@ Of a task, where no node was looked at: `larger-than-any-node` (pod, resource, m
 `not-enough-mig` (resource), `device-too-small`, `no-free-device`, `node-not-ready` (problems),
 `gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`, `pod-affinity`,
 `pod-anti-affinity`, `pod-unwanted` (anti-affinity of a pod there), `host-ports`,
+`node-volume` (text),
 `gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node), `mig-on-other-node`,
 `mig-beside-legacy` (tasks), `mig-strategy-single`, `mig-strategy-mixed`, `node-over-capacity`,
 `pod-slots`.
@@ -85,6 +86,7 @@ POD_AFFINITY: Final = "pod-affinity"
 POD_ANTI_AFFINITY: Final = "pod-anti-affinity"
 POD_UNWANTED: Final = "pod-unwanted"
 HOST_PORTS: Final = "host-ports"
+NODE_VOLUME: Final = "node-volume"
 GPU_TASK_ON_CPU_NODE: Final = "gpu-task-on-cpu-node"
 CPU_TASK_ON_GPU_NODE: Final = "cpu-task-on-gpu-node"
 LEGACY_MIG: Final = "legacy-mig"

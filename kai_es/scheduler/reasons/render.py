@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kai_es.events.decisions import Arg, Reason
-from kai_es.kube.labels import CPU, DEFAULT_POD_SET, GPU, GPU_MICRO, MEMORY
+from kai_es.kube.labels import CPU, DEFAULT_POD_SET, GPU, GPU_MICRO, MEMORY, MIG_PREFIX, PODS
 from kai_es.kube.times import duration_text, rfc3339
 from kai_es.scheduler.fairness.vectors import Resource
 from kai_es.scheduler.reasons import codes, fit, quota, shortage
@@ -261,6 +261,8 @@ def _larger_than_any_node(args: _Args, pod: str) -> str:
         word, shown, unit = "CPU", humanized(most, CORE), " cores"
     elif resource == MEMORY or resource.endswith("storage"):
         shown, unit = humanized(most, GIGABYTE), " GB"
+    else:
+        shown = humanized(most, 1 if resource.startswith(MIG_PREFIX) or resource == PODS else 1000)
     head = f"The pod {pod} requires {text_of(args, 'request')}. "
     if shown == "0":
         return f"{head}No node in the {pool} node-pool has {word} resources"
@@ -334,6 +336,7 @@ _NODE_TEXTS: Final[Mapping[str, _NodeText]] = {
     codes.HOST_PORTS: lambda _args, _pod: (
         "node(s) didn't have free ports for the requested pod ports"
     ),
+    codes.NODE_VOLUME: lambda args, _pod: text_of(args, "text"),
     codes.GPU_TASK_ON_CPU_NODE: lambda args, pod: (
         f"gpu task: <{pod}> can't run on non gpu nodes, node: <{text_of(args, 'node')}>"
     ),
