@@ -15,10 +15,13 @@ Lines, in order of time; `#` starts a comment:
 * `queue NAME parent= priority= quota= limit= weight= cpu_quota=`, in devices and cores;
 * `group NAME queue= priority= pods=NxSHAPE min= running@NODE,…`; the pods are `NAME-0`, …;
 * `sub GROUP NAME min= pods=NxSHAPE running@NODE,…`; `group NAME … sets=K` sets `minSubGroup`;
+* `topology NAME levels=LABEL,…`; groups and subs take `together=TOPOLOGY required= preferred=`,
+  and `claims=` and `config_maps=`, names of what their pods mount;
+* `linger N`: from then on evicted pods take N more cycles to go;
 * `after 60s`;
 * `cycle: OP…; …` with `bind P@N`, `pipeline P@N`, `evict P…`, `move P@N` (evicted and placed
   again), or `nothing`; a cycle decides exactly these;
-* `share QUEUE GPUS` and `reason GROUP text`, about the last cycle.
+* `share QUEUE GPUS`, `reason GROUP text` and `scenarios N`, about the last cycle.
 
 A shape is joined by `+`: `2gpu`, `0.5gpu`, `2000mib` (of each of `2dev` devices), `1cpu`.
 Between cycles bound pods run, and evicted pods come back as pending ones, as a workload would have
@@ -45,11 +48,14 @@ from kai_es.kube.objects import (
     Queue,
     QueueShare,
     SubGroup,
+    TopologyConstraint,
 )
 from kai_es.kube.times import duration_ms
+from kai_es.kube.topologies import Topology, TopologyLevel
 from kai_es.scheduler import flags as rules
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.decide import decide
+from kai_es.scheduler.hooks import SessionHooks
 from kai_es.scheduler.reasons.plain import plain_lines
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
@@ -76,6 +82,7 @@ class StoryPod:
     status: TaskStatus = TaskStatus.PENDING
     node: str = ""
     times_created: int = 1
+    leaves_in: int = 0
 
 
 @dataclass
@@ -91,6 +98,8 @@ class Story:
     states: dict[str, GroupState] = field(default_factory=dict)
     pods: dict[str, StoryPod] = field(default_factory=dict)
     last: CycleDecision = field(default_factory=CycleDecision)
+    hooks: SessionHooks = field(default_factory=SessionHooks)
+    lingers: int = 0
 
     def play(self, text: str) -> None:
         for number, line in enumerate(text.splitlines(), 1):
@@ -172,6 +181,7 @@ class Story:
             priority_class=f"p{priority}",
             min_member=int(words["min"]) if "min" in words else None,
             min_sub_group=int(words["sets"]) if "sets" in words else None,
+            topology=_together(words),
         )
         self.states[name] = GroupState()
         self._add_pods(name, "", name, words)
@@ -179,7 +189,8 @@ class Story:
     def add_sub(self, text: str) -> None:
         group, _, rest = text.partition(" ")
         name, words = _words(rest)
-        sub = SubGroup(name=name, min_member=int(words.get("min", "1")))
+        minimum = int(words.get("min", "1"))
+        sub = SubGroup(name=name, min_member=minimum, topology=_together(words))
         old = self.groups[group]
         self.groups[group] = _replaced(old, sub_groups=(*old.sub_groups, sub))
         self._add_pods(group, name, f"{group}-{name}", words)
@@ -187,13 +198,21 @@ class Story:
     def _add_pods(self, group: str, sub_group: str, prefix: str, words: Words) -> None:
         match = _PODS.fullmatch(words.get("pods", "0x1cpu"))
         assert match is not None, f"pods={words['pods']}, want NxSHAPE"
-        spec = _spec(match[2])
+        spec = _replaced_spec(_spec(match[2]), words)
         nodes = words["running"].split(",") if "running" in words else []
         for n in range(int(match[1])):
             pod = StoryPod(f"{prefix}-{n}", group, sub_group, spec)
             if nodes:
                 pod.status, pod.node = TaskStatus.RUNNING, nodes[n % len(nodes)]
             self.pods[pod.name] = pod
+
+    def add_topology(self, text: str) -> None:
+        name, words = _words(text)
+        levels = tuple(map(TopologyLevel, words["levels"].split(",")))
+        self.snapshot.set_object(Topology(uid=name, name=name, levels=levels), rv=1)
+
+    def set_linger(self, text: str) -> None:
+        self.lingers = int(text)
 
     def wait(self, text: str) -> None:
         self.now_ms += duration_ms(text, what="story", field="after")
@@ -206,7 +225,8 @@ class Story:
         inputs = CycleInputs(
             shard="story", cycle=self.cycle, now_ms=self.now_ms, flags=tuple(sorted(self.flags))
         )
-        self.last = decide(self.snapshot, self.config.shard("story"), inputs)
+        self.hooks = SessionHooks()
+        self.last = decide(self.snapshot, self.config.shard("story"), inputs, self.hooks)
         got, want = _decided(self.last), _wanted(text)
         assert got == want, f"decided {'; '.join(sorted(got)) or 'nothing'}"
         self._carry_on()
@@ -232,14 +252,19 @@ class Story:
 
     def _carry_on(self) -> None:
         """What the cluster has made of the decisions when the next cycle starts."""
+        for pod in self.pods.values():
+            if pod.status is TaskStatus.RELEASING:
+                pod.leaves_in -= 1
+                if pod.leaves_in == 0:
+                    self._recreate(pod)
         for op in self.last.ops:
             pod = self.pods[op.pod]
             if isinstance(op, Bind):
                 pod.status, pod.node = TaskStatus.RUNNING, op.node
+            elif isinstance(op, Evict) and self.lingers:
+                pod.status, pod.leaves_in = TaskStatus.RELEASING, self.lingers
             elif isinstance(op, Evict):
-                self.snapshot.remove_pod(self._uid(pod))
-                pod.status, pod.node = TaskStatus.PENDING, ""
-                pod.times_created += 1
+                self._recreate(pod)
         for mark in self.last.marks:
             self.states[mark.group_uid] = GroupState(
                 stale_since_ms=mark.stale_since_ms,
@@ -248,7 +273,17 @@ class Story:
             )
         self.now_ms += 1000
 
+    def _recreate(self, pod: StoryPod) -> None:
+        """An evicted pod is gone, and its workload makes it again."""
+        self.snapshot.remove_pod(self._uid(pod))
+        pod.status, pod.node = TaskStatus.PENDING, ""
+        pod.times_created += 1
+
     # -- what else the last cycle must have found
+
+    def check_scenarios(self, text: str) -> None:
+        got = self.hooks.counters.get("scenarios", 0)
+        assert got == int(text), f"{got} scenarios were simulated"
 
     def check_share(self, text: str) -> None:
         queue, want = text.split()
@@ -270,10 +305,13 @@ LINES: dict[str, Callable[[Story, str], None]] = {
     "queue": Story.add_queue,
     "group": Story.add_group,
     "sub": Story.add_sub,
+    "topology": Story.add_topology,
+    "linger": Story.set_linger,
     "after": Story.wait,
     "cycle": Story.run_cycle,
     "share": Story.check_share,
     "reason": Story.check_reason,
+    "scenarios": Story.check_scenarios,
 }
 
 
@@ -285,6 +323,21 @@ def _words(text: str) -> tuple[str, dict[str, str]]:
     name, *rest = text.split()
     pairs = (word.replace("running@", "running=").partition("=") for word in rest)
     return name, {key: value for key, _, value in pairs}
+
+
+def _together(words: Words) -> TopologyConstraint | None:
+    if "together" not in words:
+        return None
+    return TopologyConstraint(
+        topology=words["together"],
+        required=words.get("required", ""),
+        preferred=words.get("preferred", ""),
+    )
+
+
+def _replaced_spec(spec: PodSpec, words: Words) -> PodSpec:
+    names = {key: tuple(words[key].split(",")) for key in ("claims", "config_maps") if key in words}
+    return msgspec.structs.replace(spec, **names) if names else spec
 
 
 def _replaced(group: PodGroup, **values: Any) -> PodGroup:

@@ -18,6 +18,7 @@ from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.columns.topology import TopologyTree
 from kai_es.scheduler.flags import (
+    DOMAINS_BY_ROOM_ALONE,
     LEVEL_ERRORS_HIDDEN,
     PINNED_BY_ASKING,
     PREFERRED_SCORES_COARSE,
@@ -30,7 +31,13 @@ from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.tree import Member, PodSet, leaves_below
 from kai_es.scheduler.solve.domain_choice import Asking, Choice
 from kai_es.scheduler.solve.domain_room import need_of, room_of
-from kai_es.scheduler.solve.domains import LevelError, preferred_scores
+from kai_es.scheduler.solve.domains import (
+    LevelError,
+    Need,
+    fitting,
+    preferred_scores,
+    ratios,
+)
 
 POINT: Final = 100_000.0
 """One point of score: above shared devices and availability, as much as ten are one of affinity."""
@@ -117,12 +124,25 @@ class _Topology:
         if (liked := choice.liked()) is not None and small is not None:
             coarse = PREFERRED_SCORES_COARSE in session.flags
             self.preferred[member.name] = preferred_scores(tree, liked, coarse=coarse) * POINT
+        if len(domains) > 1 and DOMAINS_BY_ROOM_ALONE not in session.flags:
+            domains = self._startable_first(tree, domains, choice.start, need)
         if domains:
             return _node_sets(tree, domains, usable, nodes)
         asking = Asking(f"{work.job.namespace}/{work.job.name}", member.name)
         index = session.columns.index
         names = [(row, index.names[row]) for row in index.order()]
         return Refused(choice.reasons(need, room, small, asking, names))
+
+    def _startable_first(
+        self, tree: TopologyTree, domains: Sequence[int], start: int, need: Need
+    ) -> list[int]:
+        """Of the domains of a level those first where all pods could start now."""
+        state = self._session.nodes
+        if np.array_equal(state.free, state.idle):
+            return list(domains)
+        now = room_of(self._session, tree, start, need, leaving=False)
+        starts = fitting(need, now, ratios(need, now))
+        return sorted(domains, key=lambda domain: (-int(tree.level[domain]), not starts[domain]))
 
     def _places(self, work: Work, leaves: Sequence[PodSet]) -> set[int]:
         """Nodes of the pods of a (sub-)group that are placed already."""

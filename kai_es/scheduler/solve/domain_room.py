@@ -55,7 +55,9 @@ def _alike(shapes: Iterable[Shape], requests: Sequence[Amounts]) -> bool:
     return bool((further.all(axis=0) == further.any(axis=0)).all())
 
 
-def room_of(session: Session, tree: TopologyTree, start: int, need: Need) -> Room:
+def room_of(
+    session: Session, tree: TopologyTree, start: int, need: Need, *, leaving: bool = True
+) -> Room:
     """What a domain and all those in it have for the pods.
 
     Args:
@@ -63,16 +65,18 @@ def room_of(session: Session, tree: TopologyTree, start: int, need: Need) -> Roo
         tree: the topology.
         start: the domain.
         need: of the pods.
+        leaving: what is being released counts too.
     """
     state = session.nodes
-    free: Amounts = state.free
+    free: Amounts = state.free if leaving else state.idle
     counted = free
     if need.shares and state.sharing:
         counted = free.copy()
         missed = SHARED_ROOM_MISSED in session.flags
         if not missed or 0 < need.largest[GPU_ROW] < GPU_MICRO:
             for n in sorted(state.sharing):
-                counted[GPU_ROW, n] += _shared_room(session, n, all_devices=missed)
+                room = _shared_room(session, n, all_devices=missed, leaving=leaving)
+                counted[GPU_ROW, n] += room
         if not missed:
             free = counted
     known = tree.below(start)
@@ -88,7 +92,7 @@ def _pods(need: Need, free: Amounts) -> Amounts:
         return np.zeros(free.shape[1], np.int64)
     rows = [row for row, amount in enumerate(need.largest.tolist()) if amount > 0]
     found = np.full(free.shape[1], need.n_tasks, np.int64)
-    if rows == [PODS_ROW]:
+    if rows in ([], [PODS_ROW]):
         return found
     found[:] = np.iinfo(np.int64).max
     for row in rows:
@@ -97,7 +101,7 @@ def _pods(need: Need, free: Amounts) -> Amounts:
     return found
 
 
-def _shared_room(session: Session, n: int, *, all_devices: bool) -> int:
+def _shared_room(session: Session, n: int, *, all_devices: bool, leaving: bool) -> int:
     """Room on the shared devices of a node, gpu_micro.
 
     A device that leaves as a whole is among the whole ones already.
@@ -107,5 +111,6 @@ def _shared_room(session: Session, n: int, *, all_devices: bool) -> int:
     for device in session.nodes.devices[n].values():
         allocated = device.allocated or 0
         if device.used > 0 and (all_devices or allocated != device.releasing):
-            total += max(capacity - allocated + device.releasing, 0) * GPU_MICRO // capacity
+            room = capacity - allocated + (device.releasing if leaving else 0)
+            total += max(room, 0) * GPU_MICRO // capacity
     return total

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.nodes import NO_ROW
-from kai_es.scheduler.framework.fit import NodeSet
+from kai_es.scheduler.flags import VICTIMS_ON_FEASIBLE_NODES
+from kai_es.scheduler.framework.fit import ALL_NODES, NodeSet
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
 from kai_es.scheduler.framework.statuses import IS_USED, PIPELINED, RELEASING
@@ -72,7 +73,8 @@ def simulate(
         order: of the jobs that ask for a place.
         scenario: what to evict.
         pending: the job, or the part of it, that is to be placed.
-        feasible: bool [N], nodes that may be used besides those of the victims.
+        feasible: bool [N], nodes that may be used besides those of the victims; victims may go
+            anywhere, what the pending job cannot use included.
 
     Returns:
         None if the pending job finds no place; nothing is changed then.
@@ -86,10 +88,13 @@ def simulate(
     for task in tasks:
         nodes[session.node_of(task)] = True
         statement.evict(task)
-    attempt = Attempt(session, statement, NodeSet(nodes), pipeline_only=True)
+    attempt = again = Attempt(session, statement, NodeSet(nodes), pipeline_only=True)
+    if VICTIMS_ON_FEASIBLE_NODES not in session.flags:
+        again = Attempt(session, statement, ALL_NODES, pipeline_only=True)
     victims = dict.fromkeys(batch.job for batch in scenario.batches())
     for work in order.walk(victims, pending):
-        if not attempt.place(work) and work is pending:
+        placed = (attempt if work is pending else again).place(work)
+        if work is pending and not placed:
             statement.discard()
             return None
     return trial
