@@ -142,10 +142,7 @@ async def _binder(wiring: Wiring) -> Part:
         name="binder",
         run=binder.run,
         ready=lambda: _trouble(binder.trouble()),
-        gauges={
-            **_leads(binder.leads),
-            "open_requests": ("Requests without a final result", binder.n_open),
-        },
+        gauges=_leads(binder.leads),
     )
 
 

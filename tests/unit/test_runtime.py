@@ -3,14 +3,31 @@ import os
 import sys
 
 import pytest
+from prometheus_client import REGISTRY
 
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.crew import PartEndedError, run_crew
 from kai_es.runtime.instance import Instance
+from kai_es.runtime.metrics import PartsCollector
 from kai_es.runtime.part import Part
+from kai_es.runtime.parts import NAMES, made
 from kai_es.runtime.settings import Settings, default_data
 from kai_es.runtime.supervise import Child, Supervisor
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
+
+
+def kubeconfig(folder):
+    (folder / "kubeconfig").write_text(KUBECONFIG)
+    return str(folder / "kubeconfig")
 
 
 def test_an_instance_is_made_once_and_found_again(tmp_path):
@@ -169,3 +186,15 @@ async def _pid(child):
     while child.pid is None:
         await asyncio.sleep(0.01)
     return child.pid
+
+
+async def test_every_part_has_gauges_that_no_other_metric_of_the_process_has(tmp_path):
+    settings = Settings(
+        data=Instance(tmp_path / "i").create().root,
+        database="postgresql://nobody@127.0.0.1:1/none",
+        kubeconfig=kubeconfig(tmp_path),
+    )
+    async with made(NAMES, settings) as (parts, _):
+        collector = PartsCollector(parts)
+        REGISTRY.register(collector)
+        REGISTRY.unregister(collector)
