@@ -1,5 +1,6 @@
 """The log's topics on a broker: made when missing, checked when there."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,12 @@ compact its last gigabyte, or its last week. Tuning only, so not checked."""
 
 _UNKNOWN_TOPIC: Final = 3
 _ALREADY_EXISTS: Final = 36
+_LOOKS: Final = 20
+_LOOK_AGAIN_S: Final = 0.1
+
+
+class _JustMadeError(UnavailableError):
+    """A topic has no configuration yet: its making is not finished everywhere."""
 
 
 def provision(
@@ -29,26 +36,52 @@ def provision(
 ) -> None:
     """Check the topics that are there and make those that are missing.
 
+    A broker's answers may lag behind its topics by a moment, so a topic that "already exists" when
+    it is to be made is checked then.
+
     Raises:
         UnavailableError: some differ from the catalogue; names each difference and the fix.
         KafkaError: the broker cannot be asked, or refuses.
     """
     wanted = {settings.topic(topic.name): topic for topic in topics.values()}
+    missing = _check(admin, settings, wanted)
+    if not missing:
+        return
+    unseen = _create(admin, settings, {name: wanted[name] for name in missing})
+    admin.wait_for_topics(missing)
+    for _ in range(_LOOKS):
+        try:
+            unseen = _check(admin, settings, {name: wanted[name] for name in unseen})
+        except _JustMadeError as exc:
+            trouble = str(exc)
+        else:
+            trouble = f"topics on {settings.bootstrap} are not to be seen yet: {', '.join(unseen)}"
+        if not unseen:
+            return
+        time.sleep(_LOOK_AGAIN_S)
+    raise UnavailableError(trouble)
+
+
+def _check(
+    admin: KafkaAdminClient, settings: KafkaSettings, wanted: Mapping[str, Topic]
+) -> list[str]:
+    """Compare the topics that are there; the names of those that are not."""
+    if not wanted:
+        return []
     found = _describe(admin, list(wanted))
-    configs = admin.describe_configs(
-        [ConfigResource(ConfigResourceType.TOPIC, name) for name in found], config_filter="all"
-    ).get("topic", {})
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in found]
+    configs = admin.describe_configs(resources, config_filter="all").get("topic", {})
+    new = sorted(name for name in found if not configs.get(name))
+    if new:
+        raise _JustMadeError(f"topics on {settings.bootstrap} are being made: {', '.join(new)}")
     wrong = [
         difference
         for name, partitions in found.items()
-        for difference in _differences(name, wanted[name], partitions, configs.get(name, {}))
+        for difference in _differences(name, wanted[name], partitions, configs[name])
     ]
     if wrong:
         raise UnavailableError(f"topics on {settings.bootstrap} differ: {'; '.join(wrong)}")
-    missing = sorted(wanted.keys() - found.keys())
-    if missing:
-        _create(admin, settings, {name: wanted[name] for name in missing})
-        admin.wait_for_topics(missing)
+    return sorted(wanted.keys() - found.keys())
 
 
 def _describe(admin: KafkaAdminClient, names: list[str]) -> dict[str, int]:
@@ -63,7 +96,10 @@ def _describe(admin: KafkaAdminClient, names: list[str]) -> dict[str, int]:
     return found
 
 
-def _create(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]) -> None:
+def _create(
+    admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]
+) -> list[str]:
+    """Make topics; the names of those that were there although the broker did not show them."""
     created = admin.create_topics(
         {
             name: {
@@ -78,6 +114,7 @@ def _create(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[st
     for result in created["topics"]:
         if result["error_code"] not in (0, _ALREADY_EXISTS):  # another process was quicker
             raise for_code(result["error_code"])(f"{result['name']}: {result['error_message']}")
+    return [result["name"] for result in created["topics"] if result["error_code"]]
 
 
 def _configs(topic: Topic) -> dict[str, str]:
@@ -101,9 +138,6 @@ def _differences(
             f"tear keys apart: use another prefix, or delete the topic while it is empty)"
         )
     for key, value in _configs(topic).items():
-        if key not in configs:
-            wrong.append(f"{name} has no {key} yet, it is just being made")
-            continue
         actual = str(configs[key]["value"])
         if not _suffices(key, actual, value):
             wrong.append(f"{name} has {key}={actual}, needed is {value} (kafka-configs --alter)")
