@@ -33,9 +33,9 @@ async def test_nothing_is_lost_or_repeated_over_kills(tmp_path, postgres_url, wi
             loading = asyncio.create_task(platform.load(workload))
             await torment(platform, names, n_kills=N_KILLS, chance=random.Random(seed), mean_s=2.5)
             await loading
+            await until_done(view, workload.n_pods)
             incarnations = {e.incarnation for e in view.world.objects.live["Pod"].values()}
             assert len(incarnations) == 1, "a restart of the API server was taken for a restore"
-            await until_done(view, workload.n_pods)
             await view.until(lambda: not list(view.world.open_requests()))
             await platform.answers()
             await checks.truth(platform.settings, platform.instance.cluster, view.world)
