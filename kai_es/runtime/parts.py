@@ -10,7 +10,6 @@ from sqlalchemy import Engine
 
 from kai_es.binder.service import Binder
 from kai_es.cluster.api import ApiServer
-from kai_es.cluster.endpoint import found
 from kai_es.cycle.loop import Setting
 from kai_es.cycle.scheduler import Scheduler
 from kai_es.events.decisions import Gate, Verdict
@@ -26,7 +25,7 @@ from kai_es.runtime.database import open_database
 from kai_es.runtime.log_health import LogHealth
 from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.settings import Settings
-from kai_es.runtime.wiring import holder, open_log
+from kai_es.runtime.wiring import holder, open_cluster, open_log
 from streams.local import LocalRunner
 from streams.snapshot import SnapshotStream
 
@@ -48,8 +47,8 @@ class Wiring:
     async def cluster(self) -> ApiServer:
         """The API server of the settings."""
         if self._cluster is None:
-            endpoint = found(self.settings.kubeconfig or None)
-            self._cluster = await self.stack.enter_async_context(ApiServer(endpoint))
+            opening = open_cluster(self.settings)
+            self._cluster = await self.stack.enter_async_context(opening)
         return self._cluster
 
     async def engine(self) -> Engine:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kai_es.audit.export import ExportedLog
+from kai_es.cluster.api import ApiServer
+from kai_es.cluster.endpoint import found
 from kai_es.eventlog.kafka import KafkaLog
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_lease import KafkaLeadership
@@ -84,6 +86,19 @@ async def open_readable(settings: Settings, exported: Path | None) -> AsyncItera
             return
         engine = await stack.enter_async_context(open_database(settings))
         yield Readable(opened.log, PostgresCheckpoints(engine))
+
+
+@asynccontextmanager
+async def open_cluster(settings: Settings) -> AsyncIterator[ApiServer]:
+    """The API server of the settings: a named kubeconfig, the instance's own, the client's rules.
+
+    Raises:
+        ConfigError: no usable credentials.
+    """
+    own = Instance(settings.data).cluster / "kubeconfig"
+    named = settings.kubeconfig or (str(own) if not settings.kafka and own.exists() else None)
+    async with ApiServer(found(named)) as server:
+        yield server
 
 
 @asynccontextmanager
