@@ -35,6 +35,7 @@ test: $(STAMP) ## everything a change must pass, real Kafka and PostgreSQL inclu
 
 test-long: $(STAMP) ## fault runs, large seeds
 	$(PY) -m pytest -m long --session-timeout=0
+	$(PY) -m pytest tests/property -m "not long" --hypothesis-profile=search
 
 bench: $(STAMP) ## all benchmark shapes, one JSON object per line
 	$(PY) -m benchmarks all

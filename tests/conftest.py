@@ -10,8 +10,15 @@ import re
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tools import session
+
+_ANY_MACHINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("same", derandomize=True, **_ANY_MACHINE)
+settings.register_profile("search", print_blob=True, **_ANY_MACHINE)
+settings.load_profile("same")
+"""A change is judged by the same examples everywhere; `make test-long` searches for new ones."""
 
 KAFKA = "tools.kafka:Broker"
 POSTGRES = "tools.postgres:Postgres"

@@ -15,7 +15,7 @@ def _all_cases():
 
 
 @pytest.mark.parametrize("compat", [False, True], ids=["default", "compat"])
-@pytest.mark.parametrize(("area", "case"), _all_cases())
+@pytest.mark.parametrize(("area", "case"), list(_all_cases()))
 def test_case(area, case, compat):
     found = difference(area_of(area), case, flags.ALL if compat else flags.NONE)
     assert found is None, found

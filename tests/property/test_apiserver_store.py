@@ -59,7 +59,7 @@ def check(store: Store, states: dict[int, dict[str, State]]) -> None:
 
 
 @given(steps)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_store_shows_every_state_since_the_last_compaction(steps):
     asyncio.run(_run(steps))
 

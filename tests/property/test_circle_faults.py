@@ -109,7 +109,7 @@ async def world_with(seed, faults):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_invariants_hold_while_parts_die_and_all_is_placed_once_they_live(seed):
     faults = LogFaults(seed=seed, unknown_rate=0.2, fenced_rate=0.02)
 

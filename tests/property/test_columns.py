@@ -208,7 +208,7 @@ def vars_of(uses):
 
 
 @given(st.lists(changes, min_size=1, max_size=40), st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_following_changes_equals_building_anew(steps, by_name):
     snapshot, lens = Snapshot(), Lens(groups_by_name=by_name)
     columns = Columns(snapshot, lens)
@@ -224,7 +224,7 @@ def test_following_changes_equals_building_anew(steps, by_name):
 
 
 @given(st.lists(changes, min_size=1, max_size=30), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_order_of_rows_does_not_matter(steps, rng):
     """The same final rows, stored in two orders."""
     first = Snapshot()

@@ -180,7 +180,7 @@ class FaultySqliteMachine(SqliteMachine):
     compacts_at_once = False
 
 
-quick = settings(max_examples=40, stateful_step_count=15, deadline=None)
+quick = settings(max_examples=40, stateful_step_count=15)
 slow = settings(
     max_examples=6,
     stateful_step_count=12,

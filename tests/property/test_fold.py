@@ -63,7 +63,7 @@ def shown(world):
 
 
 @given(seed=SEEDS, n_steps=st.integers(0, 120), other=SEEDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_interleaving_of_the_sources_gives_the_same_rows(seed, n_steps, other):
     life = Life(seed, n_steps)
     one = fold_all(batches(life.rows, random.Random(seed)))
@@ -73,7 +73,7 @@ def test_any_interleaving_of_the_sources_gives_the_same_rows(seed, n_steps, othe
 
 
 @given(seed=SEEDS, n_steps=st.integers(1, 120), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_incremental_equals_rebuild_equals_checkpoint_and_tail(seed, n_steps, data):
     history = batches(Life(seed, n_steps).rows, random.Random(seed))
     whole = fold_all(history)
@@ -93,7 +93,7 @@ def test_incremental_equals_rebuild_equals_checkpoint_and_tail(seed, n_steps, da
 
 
 @given(seed=SEEDS, n_steps=st.integers(1, 60), data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_rejected_batches_change_nothing_and_missed_ones_lead_back(seed, n_steps, data):
     """The log repeats batches, and others' batches name older ones (invariant 8)."""
     history = batches(Life(seed, n_steps).rows, random.Random(seed))

@@ -183,7 +183,7 @@ HANGS_S = 20.0  # real time; a run takes milliseconds
 
 
 @given(st.lists(OPS, max_size=25), st.none() | st.integers(0, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example(history("put, settle, stop, delete"), None)
 @example(history("put, put2, put3, put4, mid_list_gone, settle"), None)
 @example(history("back_up, put, settle, restore, put2"), None)

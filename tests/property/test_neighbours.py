@@ -209,7 +209,7 @@ def compare(session, neighbours, ports):
             assert later == pages[False].ports_free(row, node)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(NODES, PODS, STEPS)
 def test_neighbours_are_those_of_the_page(nodes, pods, steps):
     session = a_world(nodes, pods).session()
@@ -230,7 +230,7 @@ def test_neighbours_are_those_of_the_page(nodes, pods, steps):
         compare(session, neighbours, ports)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(NODES, PODS, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), max_size=4))
 def test_counts_follow_the_rows(nodes, pods, moves):
     world = a_world(nodes, pods)

@@ -265,13 +265,13 @@ def parses_or_is_refused(kind, raw):
 
 
 @given(damaged())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_damaged_objects_parse_or_are_refused(case):
     parses_or_is_refused(*case)
 
 
 @given(st.sampled_from(sorted(KINDS)), JSON)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @example("Pod", {"metadata": {"name": "p", "uid": "u"}, "spec": {"priority": 10**5000}})
 def test_arbitrary_json_parses_or_is_refused(kind, raw):
     parses_or_is_refused(kind, raw)
@@ -283,13 +283,13 @@ def test_templates_are_valid():
 
 
 @given(st.text(max_size=10), st.binary(max_size=30) | JSON.map(lambda j: repr(j).encode()))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_undecodable_bytes_are_parked(key, value):
     assert undecodable_row(key, value, error="e", source="s").uid == key.partition("/")[2]
 
 
 @given(damaged())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_lenient_read_equals_the_parser_on_valid_pods(case):
     kind, raw = case
     if kind != "Pod":

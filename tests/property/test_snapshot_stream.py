@@ -86,7 +86,7 @@ async def assert_all_once_in_order(log, accepted):
     n_writers=st.sampled_from((1, 2, 3)),
     unknown=st.sampled_from((0.0, 0.3)),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_source_record_is_accepted_once_whatever_the_log_does(seed, n_writers, unknown):
     async def scenario():
         faults = LogFaults(seed=seed, unknown_rate=unknown)
@@ -115,7 +115,7 @@ def test_every_source_record_is_accepted_once_whatever_the_log_does(seed, n_writ
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_stream_that_dies_at_any_moment_leaves_nothing_out(seed):
     async def scenario():
         store = MemoryStore(faults=LogFaults(seed=seed, unknown_rate=0.2))

@@ -93,7 +93,7 @@ def _undo(session, statement, index):
 
 
 @given(steps, steps)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_rollback_restores_every_byte(before, after):
     session = a_session()
     opened = picture(session)
@@ -112,7 +112,7 @@ def test_rollback_restores_every_byte(before, after):
 
 
 @given(st.permutations(("run-0", "run-1")), st.booleans())
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_uneviction_equals_never_evicting(order, place):
     session = a_session()
     rows = {name: session.columns.rows.pods[name].row for name in TASKS}

@@ -33,7 +33,7 @@ jobs = st.lists(
 
 
 @given(jobs, st.lists(st.integers(1, 3), min_size=8, max_size=8), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_both_walks_pop_the_same(raw, weights, data):
     works = [(queue, (rank, size, number)) for number, (queue, rank, size) in enumerate(raw)]
     trees = Tree(weights), Tree(weights)
