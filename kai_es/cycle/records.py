@@ -89,6 +89,8 @@ def _request(cycle: Cycle, op: Bind | Evict) -> Request:
             gpu_count=op.gpu_count,
             gpu_portion=op.gpu_portion,
             gpu_groups=op.gpu_groups,
+            claims=op.claims,
+            extended=op.extended,
         )
     return EvictRequested(
         request_id=identity,

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from kai_es.kube.devices import Allocation, DeviceRequest
+
 
 class Verdict(enum.IntEnum):
     """What the gate allows (architecture §3). A higher number allows less."""
@@ -65,10 +67,40 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fix: str = ""
 
 
+class ClaimGrant(msgspec.Struct, frozen=True, array_like=True):
+    """Devices that a claim of a pod gets with its binding (binder.md §3.1).
+
+    reference: the claim's name in the pod.
+    claim, claim_uid: the claim's own name and uid.
+    """
+
+    reference: str
+    claim: str
+    claim_uid: str
+    allocation: Allocation
+
+
+class ContainerMapping(msgspec.Struct, frozen=True, array_like=True):
+    """Which request of the claim for extended resources a container uses."""
+
+    container: str
+    resource: str
+    request: str
+
+
+class ExtendedGrant(msgspec.Struct, frozen=True, array_like=True):
+    """Devices for a pod's extended resources; the binder makes a claim of it."""
+
+    allocation: Allocation
+    requests: tuple[DeviceRequest, ...]
+    mappings: tuple[ContainerMapping, ...]
+
+
 class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bind"):
     """A pod is to be bound to a node whose resources are idle now.
 
     score: sum of the node's scores, for the decision ledger; gpu_portion in hundredths.
+    claims, extended: devices of the pod's claims and of its extended resources.
     """
 
     pod_uid: str
@@ -85,6 +117,8 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="b
     gpu_portion: int = 0
     gpu_groups: tuple[str, ...] = ()
     score: float = 0.0
+    claims: tuple[ClaimGrant, ...] = ()
+    extended: ExtendedGrant | None = None
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pipeline"):

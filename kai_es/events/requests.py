@@ -5,6 +5,8 @@ Key: pod uid. Ids of requests are `<shard>/<cycle>/<pod uid>`.
 
 import msgspec
 
+from kai_es.events.decisions import ClaimGrant, ExtendedGrant
+
 
 def request_id(*, shard: str, cycle: int, pod_uid: str) -> str:
     """The deterministic id of a request."""
@@ -24,6 +26,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     not_after_ms: the binder refuses it later than this.
     supersedes: id of the previous request for this pod, "" = none; history only.
     gpu_portion: share of each device with two decimals, in hundredths (50 = 0.50).
+    claims, extended: devices of the pod's claims and of its extended resources.
     """
 
     request_id: str
@@ -43,6 +46,8 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     gpu_count: int = 0
     gpu_portion: int = 0
     gpu_groups: tuple[str, ...] = ()
+    claims: tuple[ClaimGrant, ...] = ()
+    extended: ExtendedGrant | None = None
 
 
 class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="evict"):

@@ -260,15 +260,23 @@ def parse_claim(raw: object) -> ResourceClaim:
             for one in devices.constraints or ()
         ),
         config=devices.config or None,
-        allocation=None if allocation is None else allocation_of(allocation),
+        allocation=None if allocation is None else _allocation(allocation),
         reserved_for=tuple(
             Consumer(one.resource, one.name, one.uid) for one in status.reserved_for or ()
         ),
     )
 
 
-def allocation_of(raw: RawAllocation) -> Allocation:
-    """An allocation, of a claim's status or of a bind request."""
+def parse_allocation(raw: object) -> Allocation:
+    """An allocation as bind requests hold it.
+
+    Raises:
+        InvalidObjectError: a field that is read has a wrong type or value.
+    """
+    return _allocation(shaped("AllocationResult", raw, RawAllocation))
+
+
+def _allocation(raw: RawAllocation) -> Allocation:
     devices = raw.devices or RawResults()
     selector = raw.node_selector
     return Allocation(

@@ -108,7 +108,7 @@ class Config:
     staleness_grace_ms: int = 60_000
     stuck_in_releasing_ms: int = 120_000
     schedule_period_ms: int = 1_000
-    withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory")
+    withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory", "dra")
 
     def __post_init__(self) -> None:
         """Check what the types cannot."""

@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from kai_es.events.decisions import ClaimGrant, ExtendedGrant
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.objects import Node, Pod, PodGroup, PriorityClass, Queue
 from kai_es.kube.parse import parse
+from kai_es.kube.parse_devices import parse_allocation
 from kai_es.kube.times import time_ms_or_unset
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.config_file import config_of
@@ -141,8 +143,25 @@ def _bind_requests(raw: Any) -> dict[str, Request]:
             gpu_count=int(received.get("count") or 0),
             gpu_portion=round(float(received.get("portion") or 0) * 100),
             gpu_groups=tuple(spec.get("selectedGPUGroups") or ()),
+            claims=_grants(spec.get("resourceClaimAllocations") or ()),
+            extended=_extended(spec.get("extendedResourceClaimAllocation") or {}),
         )
     return found
+
+
+def _grants(raw: Any) -> tuple[ClaimGrant, ...]:
+    """Devices of claims; which claim a reference means, the pod says."""
+    return tuple(
+        ClaimGrant(one.get("name", ""), "", "", parse_allocation(one["allocation"]))
+        for one in raw
+        if one.get("allocation")
+    )
+
+
+def _extended(raw: Mapping[str, Any]) -> ExtendedGrant | None:
+    """Devices of extended resources; what a cycle reads of them is which."""
+    allocation = raw.get("allocation")
+    return ExtendedGrant(parse_allocation(allocation), (), ()) if allocation else None
 
 
 def _times(raw: Any) -> Iterator[str]:

@@ -13,13 +13,13 @@ from kai_es.kube.devices import (
     IMPLICIT_RESOURCE,
     Allocation,
     DeviceClass,
-    DeviceId,
     ResourceClaim,
     ResourceSlice,
     gpus_of,
     is_gpu,
 )
 from kai_es.kube.objects import Pod
+from kai_es.snapshot.effective import TaskState
 from kai_es.snapshot.table import Table
 
 ClaimKey = tuple[str, str]
@@ -74,7 +74,9 @@ def references(pod: Pod) -> tuple[tuple[str, str], ...]:
 class DeviceRows:
     """The rows, and by which pods they are used.
 
-    version: rises whenever a slice or a class changes.
+    version:  rises whenever a slice or a class changes.
+    promised: uids of pods to which a bind request promises devices.
+    served:   whether the cluster offers the API at all.
     """
 
     def __init__(self) -> None:
@@ -82,6 +84,9 @@ class DeviceRows:
         self.slices: Table[SliceRow] = Table()
         self.classes: Table[DeviceClassRow] = Table()
         self.version = 0
+        self.promised: dict[str, None] = {}
+        self.served = True
+        self._holders: dict[str, tuple[str, ...]] = {}
         self._gpus: dict[str, int] = {}
         self._of_pod: dict[str, dict[str, None]] = {}
         self._by_name: dict[ClaimKey, dict[str, None]] = {}
@@ -111,6 +116,7 @@ class DeviceRows:
         for claim, is_there in ((old, False), (new, True)):
             if claim is None:
                 continue
+            self._note_holder(claim, is_there=is_there)
             uid = _pod_of(claim)
             if uid:
                 pods[uid] = None
@@ -123,6 +129,15 @@ class DeviceRows:
                     del self._of_pod[uid]
             pods.update(self._by_name.get((claim.namespace, claim.name), {}))
         return list(pods)
+
+    def _note_holder(self, claim: ResourceClaim, *, is_there: bool) -> None:
+        for device in taken_devices(claim.allocation) if claim.allocation is not None else ():
+            others = tuple(uid for uid in self._holders.get(device, ()) if uid != claim.uid)
+            holders = (*others, claim.uid) if is_there else others
+            if holders:
+                self._holders[device] = tuple(sorted(holders))
+            else:
+                self._holders.pop(device, None)
 
     def set_slice(self, found: ResourceSlice, *, rv: int) -> list[str]:
         """Store a slice; names of the nodes whose GPUs it counts."""
@@ -156,8 +171,11 @@ class DeviceRows:
         if self.classes.pop(uid) is not None:
             self.version += 1
 
-    def link(self, pod: Pod, *, is_there: bool) -> None:
+    def link(self, pod: Pod, state: TaskState, *, is_there: bool) -> None:
         """A pod came or went; whoever it names will concern it."""
+        self.promised.pop(pod.uid, None)
+        if is_there and (state.claims or state.extended is not None):
+            self.promised[pod.uid] = None
         for _, name in references(pod):
             if not name:
                 continue
@@ -175,6 +193,10 @@ class DeviceRows:
     def gpus_of_node(self, node: str) -> int:
         """GPUs that drivers offer on a node."""
         return self._gpus.get(node, 0)
+
+    def holders(self, device: str) -> tuple[str, ...]:
+        """Uids of the claims that have a device."""
+        return self._holders.get(device, ())
 
     def claim(self, key: ClaimKey) -> ResourceClaim | None:
         """The claim of a name."""
@@ -215,6 +237,24 @@ class DeviceRows:
                 return claim
         return None
 
+    def known(self, pod: Pod, state: TaskState) -> dict[str, Allocation]:
+        """What the claims of a pod have got, by the claim's name in the pod.
+
+        What a bind request grants counts before what the claim itself says.
+        """
+        granted = {one.reference: one.allocation for one in state.claims}
+        found: dict[str, Allocation] = {}
+        for reference, name in references(pod):
+            claim = self.claim((pod.namespace, name)) if name else None
+            allocation = granted.get(reference) or (claim.allocation if claim is not None else None)
+            if allocation is not None:
+                found[reference] = allocation
+        return found
+
+    def devices_of(self, pod: Pod, state: TaskState) -> tuple[str, ...]:
+        """The GPUs that a pod is known to have by its claims."""
+        return gpu_devices(self.known(pod, state).values())
+
     def class_of_resource(self) -> Mapping[str, str]:
         """Device class by the extended resource that it serves; the younger, then lesser, wins."""
         version, found = self._resources
@@ -239,10 +279,16 @@ def _pod_of(claim: ResourceClaim) -> str:
     return next((one.uid for one in claim.reserved_for if one.resource == "pods"), "")
 
 
-def gpu_devices(allocations: Iterable[Allocation]) -> tuple[DeviceId, ...]:
+def taken_devices(allocation: Allocation) -> tuple[str, ...]:
+    """The devices of an allocation that nobody else can have, each once, in order."""
+    found = {str(one.id): None for one in allocation.devices if not one.admin}
+    return tuple(sorted(found))
+
+
+def gpu_devices(allocations: Iterable[Allocation]) -> tuple[str, ...]:
     """The GPUs of some allocations that are taken from others, each once, in order."""
     found = {
-        one.id: None
+        str(one.id): None
         for allocation in allocations
         for one in allocation.devices
         if not one.admin and is_gpu(one.driver)

@@ -62,6 +62,7 @@ def show(state: State, touched: Touched) -> bool:
         display.other(kind, uid)
     snapshot = state.snapshot
     snapshot.offset, snapshot.time_ms = state.offset, state.time
+    snapshot.devices.served = state.liveness.is_served("ResourceClaim")
     snapshot.resume = {name: shard.resume for name, shard in state.reigns.shards.items()}
     return display.has_changed
 

@@ -6,7 +6,7 @@
 
 import msgspec
 
-from kai_es.events.decisions import Reason
+from kai_es.events.decisions import ClaimGrant, ExtendedGrant, Reason
 from kai_es.snapshot.status import TaskStatus
 
 
@@ -18,6 +18,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     node:       name of the node on which it counts: spec.nodeName, else that of its open bind
                 request or `bound` result, else "".
     gpu_groups, received, gpu_count, gpu_portion: what it holds of devices (binder.md §3.1).
+    claims, extended: devices that its bind request gives it, as long as it has not started; later
+                the claims themselves say so.
     request_id: its last request, "" = none; a new one names it in `supersedes`.
     """
 
@@ -28,6 +30,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     gpu_count: int = 0
     gpu_portion: int = 0
     request_id: str = ""
+    claims: tuple[ClaimGrant, ...] = ()
+    extended: ExtendedGrant | None = None
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kai_es.events.decisions import Bind, Cycle, Evict
+from kai_es.events.decisions import Bind, ClaimGrant, Cycle, Evict, ExtendedGrant
 from kai_es.events.requests import (
     AttemptFailed,
     Bound,
@@ -93,6 +93,8 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     gpu_groups: tuple[str, ...] = ()
     node_gone: bool = False
     outcome: Outcome = UNKNOWN
+    claims: tuple[ClaimGrant, ...] = ()
+    extended: ExtendedGrant | None = None
 
     def order(self) -> tuple[int, str, int]:
         """Key by which one pod's requests follow each other."""
@@ -102,14 +104,9 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
 def requests_of(cycle: Cycle, *, incarnation: int) -> Iterable[Request]:
     """The requests of a cycle, in commit order; a pipelined pod has none."""
     for op in cycle.decision.ops:
-        if isinstance(op, Bind):
-            received, count, portion = op.received, op.gpu_count, op.gpu_portion
-            groups = op.gpu_groups
-        elif isinstance(op, Evict):
-            received, count, portion, groups = "", 0, 0, ()
-        else:
+        if not isinstance(op, Bind | Evict):
             continue
-        yield Request(
+        request = Request(
             id=request_id(shard=cycle.shard, cycle=cycle.cycle, pod_uid=op.pod_uid),
             shard=cycle.shard,
             cycle=cycle.cycle,
@@ -120,11 +117,15 @@ def requests_of(cycle: Cycle, *, incarnation: int) -> Iterable[Request]:
             node=op.node,
             node_uid=op.node_uid,
             incarnation=incarnation,
-            received=received,
-            gpu_count=count,
-            gpu_portion=portion,
-            gpu_groups=groups,
         )
+        if isinstance(op, Bind):
+            request.received = op.received
+            request.gpu_count = op.gpu_count
+            request.gpu_portion = op.gpu_portion
+            request.gpu_groups = op.gpu_groups
+            request.claims = op.claims
+            request.extended = op.extended
+        yield request
 
 
 class Sighting(msgspec.Struct, frozen=True):
@@ -178,6 +179,7 @@ def task_state(seen: Sighting, requests: Sequence[Request]) -> TaskState:
     evicting = any(r.evict and is_in_effect(r, seen) for r in requests)
     grant = binding or _last(r for r in requests if _granted(r, pod))
     groups = grant.gpu_groups if grant is not None else ()
+    promised = grant if pod.phase == "Pending" else None
     return TaskState(
         status=_status(pod, binding, evicting=evicting),
         node=pod.node or (binding.node if binding is not None else ""),
@@ -186,6 +188,8 @@ def task_state(seen: Sighting, requests: Sequence[Request]) -> TaskState:
         gpu_count=grant.gpu_count if grant is not None else 0,
         gpu_portion=grant.gpu_portion if grant is not None else 0,
         request_id=requests[-1].id if requests else "",
+        claims=promised.claims if promised is not None else (),
+        extended=promised.extended if promised is not None else None,
     )
 
 

@@ -205,8 +205,8 @@ class Snapshot:
         if spec is pod.spec:
             # equal value, one object: replicas share their spec instead of keeping a copy each
             msgspec.structs.force_setattr(pod, "spec", shape.spec)
-        if pod.spec.resource_claims:
-            self.devices.link(pod, is_there=True)
+        if pod.spec.resource_claims or pod.spec.extended:
+            self.devices.link(pod, task, is_there=True)
         new = PodRow(pod, rv=rv, state=task, row=row, shape=shape)
         self.pods[pod.uid] = new
         self.pod_rows[row] = new
@@ -367,8 +367,8 @@ class Snapshot:
 
     def _unlink_pod(self, old: PodRow) -> None:
         pod = old.pod
-        if pod.spec.resource_claims:
-            self.devices.link(pod, is_there=False)
+        if pod.spec.resource_claims or pod.spec.extended:
+            self.devices.link(pod, old.state, is_there=False)
         if pod.group:
             key = (pod.namespace, pod.group)
             _drop(self.pods_of_group, key, pod.uid)

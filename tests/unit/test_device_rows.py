@@ -129,4 +129,4 @@ def test_devices_of_allocations_are_gpus_that_are_taken():
         )
     )
     found = gpu_devices([allocation, allocation])
-    assert [str(one) for one in found] == ["gpu.x/p/0", "gpu.x/p/1"]
+    assert found == ("gpu.x/p/0", "gpu.x/p/1")

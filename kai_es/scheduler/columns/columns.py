@@ -19,6 +19,7 @@ from kai_es.scheduler.columns.nodes import NodeColumns, accepted_gpu
 from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair, QueueColumns
 from kai_es.scheduler.columns.resources import Demand, ResourceIndex
 from kai_es.scheduler.columns.topology import TopologyTree, build_tree
+from kai_es.scheduler.dra.pools import Pools
 from kai_es.snapshot.shapes import Shape
 from kai_es.snapshot.snapshot import GroupKey, GroupRow, PodRow, Snapshot
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, TaskStatus
@@ -65,6 +66,8 @@ class Columns:
         self._labels_version = -1
         self._matches: PodMatches | None = None
         self._unmatched: set[str] = set()
+        self._pools = Pools(())
+        self._pools_version = -1
         self._trees: dict[str, TopologyTree | None] = {}
         self._trees_version = (-1, -1)
         self._demands: dict[Shape, Demand] = {}
@@ -80,6 +83,8 @@ class Columns:
         rows.follow(self)
         for node in rows.nodes.live():
             self.node_changed(node.node.name)
+        for name in rows.pods_of_node:  # pods may know of a node before we do
+            self.node_changed(name)
         for group in rows.groups.live():
             self.group_changed(group.name)
         for key in rows.pods_of_group:
@@ -265,6 +270,14 @@ class Columns:
             return shape.fair
         cpu, memory, _ = shape.fair
         return cpu, memory, accepted_gpu(shape, self.nodes.facts[n].gpu_memory)
+
+    def pools(self) -> Pools:
+        """Devices on offer."""
+        rows = self.rows.devices
+        if self._pools_version != rows.version:
+            self._pools = Pools(row.slice for row in rows.slices.live())
+            self._pools_version = rows.version
+        return self._pools
 
     def labels(self) -> LabelColumns:
         """Labels and taints of the nodes."""

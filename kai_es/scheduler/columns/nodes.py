@@ -9,9 +9,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_es.kube.labels import APP_LABEL, GPU_MICRO, MIG_PREFIX, MIG_STRATEGY_LABEL, SCALING_APP
+from kai_es.kube.labels import (
+    APP_LABEL,
+    GPU,
+    GPU_MICRO,
+    MIG_PREFIX,
+    MIG_STRATEGY_LABEL,
+    SCALING_APP,
+)
 from kai_es.kube.objects import Node
-from kai_es.scheduler.columns import sharing
+from kai_es.scheduler.columns import claimed, sharing
+from kai_es.scheduler.columns.claimed import NOTHING_CLAIMED, Claimed
 from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.columns.resources import (
     GPU_ROW,
@@ -20,6 +28,7 @@ from kai_es.scheduler.columns.resources import (
     Vector,
 )
 from kai_es.scheduler.columns.sharing import NO_DEVICES, OTHER, PIPELINED, RELEASING, Devices
+from kai_es.snapshot.device_rows import DeviceRows
 from kai_es.snapshot.shapes import Shape, mig_slices, portion_hundredths
 from kai_es.snapshot.snapshot import NodeRow, PodRow, Snapshot
 from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
@@ -54,12 +63,14 @@ class NodeFacts:
     problems:    why no pod may come to it now, in the order of display, () = ready.
     gpu_memory:  MiB of each device.
     gpu_count:   devices it carries: label, else allocatable.
+    dra_gpus:    devices that drivers offer there, which are allocatable too.
     mig:         it is cut into MIG devices; mig_strategy "single" | "mixed" | "".
     mig_gpus:    GPU slices that its MIG profiles stand for, gpu_micro.
     """
 
     __slots__ = (
         "closed",
+        "dra_gpus",
         "gpu_count",
         "gpu_memory",
         "mig",
@@ -71,15 +82,16 @@ class NodeFacts:
         "uid",
     )
 
-    def __init__(self, row: NodeRow, lens: Lens) -> None:
+    def __init__(self, row: NodeRow, lens: Lens, dra_gpus: int = 0) -> None:
         node = row.node
+        self.dra_gpus = dra_gpus
         self.node = node
         self.closed = row.closed
         self.name = node.name
         self.uid = node.uid
         self.problems = (*_problems(node), *row.closed)
         self.gpu_memory = node.gpu_memory_mib
-        gpus = node.allocatable.get("gpu", 0) // GPU_MICRO
+        gpus = self.gpus // GPU_MICRO
         self.gpu_count = node.gpu_count if node.gpu_count >= 0 else gpus
         self.mig = _is_mig(node, lens)
         strategy = node.labels.get(MIG_STRATEGY_LABEL, "")
@@ -91,9 +103,14 @@ class NodeFacts:
         )
 
     @property
+    def gpus(self) -> int:
+        """Whole devices that it offers in one way or the other, gpu_micro."""
+        return self.node.allocatable.get(GPU, 0) + self.dra_gpus * GPU_MICRO
+
+    @property
     def cpu_only(self) -> bool:
         """Whether it has no device of any kind."""
-        return not self.mig and self.node.allocatable.get("gpu", 0) <= 0
+        return not self.mig and self.gpus <= 0
 
 
 def _problems(node: Node) -> tuple[str, ...]:
@@ -125,6 +142,7 @@ class NodeColumns:
     allocatable: int64 [R, N].
     amounts:     int64 [3, R, N], planes IDLE, FREE, USED.
     devices:     length N, shared devices of each node.
+    claimed:     length N, devices of claims on each node.
     legacy_mig:  length N, `namespace/name` of legacy MIG tasks.
     special:     length N, pods on it that others must look at (`Shape.special`).
     lossy:       bool [N], a pod uses what the node no longer offers.
@@ -139,6 +157,7 @@ class NodeColumns:
         self.facts: list[NodeFacts] = []
         self.row: dict[str, int] = {}
         self.devices: list[Devices] = []
+        self.claimed: list[Claimed] = []
         self.legacy_mig: list[tuple[str, ...]] = []
         self.special: list[tuple[PodRow, ...]] = []
         self.version = 0
@@ -172,24 +191,29 @@ class NodeColumns:
             if row is not None and not self._lens.selects_node(row.node):
                 row = None
             old = self.row.get(name)
-            if old is None if row is None else old is not None and self._same(old, row):
+            dra_gpus = rows.devices.gpus_of_node(name)
+            if old is None if row is None else old is not None and self._same(old, row, dra_gpus):
                 if old is not None:
                     accounts.append(name)
                 continue
             new.append((name, row))
         if new:
-            self._change_facts(new)
+            self._change_facts(new, rows.devices)
             accounts += [name for name, row in new if row is not None]
         for name in accounts:
             pods = rows.pods_of_node.get(name, {})
             self._account(self.row[name], pods, demand_of, status_of)
+            if rows.devices.claims.rows:
+                self._account_claimed(self.row[name], pods, rows.devices, status_of)
         return [name for name, _ in new]
 
-    def _same(self, n: int, row: NodeRow) -> bool:
+    def _same(self, n: int, row: NodeRow, dra_gpus: int) -> bool:
         facts = self.facts[n]
-        return facts.closed == row.closed and (facts.node is row.node or facts.node == row.node)
+        if facts.closed != row.closed or facts.dra_gpus != dra_gpus:
+            return False
+        return facts.node is row.node or facts.node == row.node
 
-    def _change_facts(self, new: list[tuple[str, NodeRow | None]]) -> None:
+    def _change_facts(self, new: list[tuple[str, NodeRow | None]], devices: DeviceRows) -> None:
         self.version += 1
         self._memo = {}
         grew = self._index.add(
@@ -200,7 +224,7 @@ class NodeColumns:
             if row is None:
                 facts.pop(name, None)
             else:
-                facts[name] = NodeFacts(row, self._lens)
+                facts[name] = NodeFacts(row, self._lens, devices.gpus_of_node(name))
         if grew or facts.keys() != self.row.keys():
             self._rearrange([facts[name] for name in sorted(facts)])
         for name, row in new:
@@ -209,6 +233,7 @@ class NodeColumns:
             n = self.row[name]
             self.facts[n] = facts[name]
             self.allocatable[:, n] = self._index.vector(facts[name].node.allocatable)
+            self.allocatable[GPU_ROW, n] = facts[name].gpus
             self.ready[n] = not facts[name].problems
 
     def _rearrange(self, facts: list[NodeFacts]) -> None:
@@ -226,10 +251,12 @@ class NodeColumns:
         self.lossy[here] = old["lossy"][there]
         self.ready[here] = old["ready"][there]
         self.devices = [NO_DEVICES] * len(facts)
+        self.claimed = [NOTHING_CLAIMED] * len(facts)
         self.legacy_mig = [()] * len(facts)
         self.special = [()] * len(facts)
         for n, was in zip(here, there, strict=True):
             self.devices[n] = old["devices"][was]
+            self.claimed[n] = old["claimed"][was]
             self.legacy_mig[n] = old["legacy_mig"][was]
             self.special[n] = old["special"][was]
 
@@ -273,6 +300,7 @@ class NodeColumns:
         self.legacy_mig[n] = tuple(sorted(legacy))
         self.special[n] = tuple(special)
         self.devices[n] = NO_DEVICES
+        self.claimed[n] = NOTHING_CLAIMED
         if shared:
             self._account_shared(n, shared, status_of)
 
@@ -307,6 +335,21 @@ class NodeColumns:
             devices, whole = sharing.add(devices, whole, row.state.gpu_groups, memory, kind)
         self.devices[n] = devices
         self.amounts[:, GPU_ROW, n] = (whole.idle, whole.idle + whole.releasing, whole.used)
+
+    def _account_claimed(
+        self, n: int, pods: Mapping[str, PodRow], rows: DeviceRows, status_of: StatusOf
+    ) -> None:
+        """Count devices that several pods use once."""
+        for row in pods.values():
+            devices = rows.devices_of(row.pod, row.state) if row.shape.dra else ()
+            status = status_of(row)
+            if not devices or row.shape.shared or status not in ACTIVE_USED:
+                continue
+            self.claimed[n], gpus = claimed.change(
+                self.claimed[n], (sharing.ABSENT, ()), (KIND[status], devices)
+            )
+            if self.allocatable[GPU_ROW, n]:
+                self.amounts[:, GPU_ROW, n] += gpus
 
     # -- sums
 

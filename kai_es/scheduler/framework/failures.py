@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +17,7 @@ from kai_es.scheduler.columns.resources import CPU_ROW, GPU_ROW
 from kai_es.scheduler.jobs.gang import sub_group_is_gang
 
 _Mask = NDArray[np.bool_]
-_Counts = dict[tuple[str, tuple[tuple[str, Arg], ...]], tuple[int, str]]
+_Counts = dict[tuple[str, tuple[tuple[str, Arg], ...]], tuple[int, Reason]]
 _FAR: Final = 2**62
 
 if TYPE_CHECKING:
@@ -56,15 +57,18 @@ class Failures:
         """A task cannot be placed on any node."""
         self.tasks[task] = TaskFailure(general=reason)
 
-    def no_node(self, task: int, fit: "Fit", nodes: "NodeSet") -> None:
-        """No node of the set takes a task."""
+    def no_node(
+        self, task: int, fit: "Fit", nodes: "NodeSet", refusals: Sequence[Reason] = ()
+    ) -> None:
+        """No node of the set takes a task; `refusals` are of nodes that its shape fits."""
         state = self.session.nodes
         ruled = [found for rule in self.session.ext.task_rules for found in rule.why(task)]
         key = (fit.shape, len(state.changes), nodes)
-        found = None if ruled else self._known.get(key)
+        is_own = bool(ruled or refusals)
+        found = None if is_own else self._known.get(key)
         if found is None:
-            found = self._histogram(fit, nodes, ruled)
-            self._known = {} if ruled else {key: found}
+            found = self._histogram(fit, nodes, ruled, refusals)
+            self._known = {} if is_own else {key: found}
         self.tasks[task] = TaskFailure(nodes=found)
 
     def not_placed(
@@ -91,7 +95,11 @@ class Failures:
     # -- nodes
 
     def _histogram(
-        self, fit: "Fit", nodes: "NodeSet", ruled: Sequence[tuple[_Mask, Reason]]
+        self,
+        fit: "Fit",
+        nodes: "NodeSet",
+        ruled: Sequence[tuple[_Mask, Reason]],
+        refusals: Sequence[Reason],
     ) -> tuple[Reason, ...]:
         """Reasons of the nodes that refuse a shape, with their numbers (§12.1)."""
         fit.update()
@@ -109,10 +117,9 @@ class Failures:
             if n_nodes := int((left & mask).sum()):
                 _count(counts, reason, n_nodes)
                 left = left & ~mask
-        found = [
-            Reason(code=code, args=dict(args), count=n, fix=fix)
-            for (code, args), (n, fix) in counts.items()
-        ]
+        for reason in refusals:
+            _count(counts, reason, 1)
+        found = [msgspec.structs.replace(reason, count=n) for n, reason in counts.values()]
         found.sort(key=lambda r: (-r.count, r.code, repr(sorted(r.args.items()))))
         return tuple(found)
 
@@ -124,7 +131,7 @@ class Failures:
         room[GPU_ROW] -= state.share_count * GPU_MICRO
         request = fit.demand.request
         short = (request[:, None] - room) * lacking
-        for name, amount in fit.demand.absent:
+        for name, amount in fit.absent:
             reason = Reason(code="not-enough", args={"resource": name, "missing": amount})
             _count(counts, reason, int(lacking.sum()))
         only_short = fit.allowed & ((short > 0).sum(axis=0) == 1)
@@ -163,8 +170,8 @@ class Failures:
 
 def _count(counts: _Counts, reason: Reason, n_nodes: int) -> None:
     key = (reason.code, tuple(sorted(reason.args.items())))
-    before, fix = counts.get(key, (0, reason.fix))
-    counts[key] = (before + n_nodes, fix)
+    before, first = counts.get(key, (0, reason))
+    counts[key] = (before + n_nodes, first)
 
 
 def task_reason(failure: TaskFailure) -> Reason:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_es.kube.labels import GPU_MICRO
+from kai_es.kube.labels import GPU, GPU_MICRO
 from kai_es.scheduler.columns.nodes import FREE, IDLE, NO_ROW, portion_on
 from kai_es.scheduler.columns.resources import GPU_ROW
+from kai_es.scheduler.flags import EXTENDED_NOT_SERVED
 from kai_es.snapshot.shapes import Shape
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ class Fit:
     """
 
     __slots__ = (
+        "_namespace",
         "_nodes",
         "_request",
         "_request_list",
         "_seen",
+        "_served",
         "_share_memory",
         "_valid",
         "allowed",
@@ -79,8 +82,9 @@ class Fit:
         "usable",
     )
 
-    def __init__(self, session: "Session", shape: Shape) -> None:
+    def __init__(self, session: "Session", shape: Shape, namespace: str = "") -> None:
         self.session = session
+        self._namespace = namespace
         self.shape = shape
         self.is_dynamic = session.is_dynamic(shape)
         self.demand = session.columns.demand(shape)
@@ -88,6 +92,9 @@ class Fit:
         request = self.demand.request.copy()
         if shape.shared:
             request[GPU_ROW] = ANY_AMOUNT
+        self._served = self._served_rows()
+        for row in self._served:
+            request[row] = ANY_AMOUNT
         self._request = request[:, None]
         self._request_list: list[int] = request.tolist()
         self._share_memory: NDArray[np.int64] | None = None
@@ -97,7 +104,7 @@ class Fit:
 
     def _static_mask(self) -> Mask:
         mask = np.ones(len(self._nodes), np.bool_)
-        if self.demand.absent:
+        if self.absent:
             mask[:] = False
         for plugin in self.session.ext.node_masks:
             more = plugin(self.shape)
@@ -111,6 +118,8 @@ class Fit:
         self.free_ok = (amounts[FREE] >= self._request).all(axis=0)
         if self._valid is not None:
             self._share_devices(self._valid)
+        if self._served:
+            self._claim_devices()
         self.usable = self.allowed & self.free_ok
         self._seen = len(self._nodes.changes)
 
@@ -121,7 +130,7 @@ class Fit:
         if n_new == 0:
             return self
         rows = set(changes[self._seen :])
-        if len(rows) > REPAIR_MAX:
+        if len(rows) > REPAIR_MAX or self._served:
             self._compute()
             return self
         amounts, request = self._nodes.amounts, self._request_list
@@ -197,6 +206,52 @@ class Fit:
         devices = self._nodes.devices[n].values()
         return min(sum(1 for device in devices if device.room(capacity) >= memory), most)
 
+    # -- devices of claims
+
+    def _served_rows(self) -> tuple[int, ...]:
+        """Dimensions that claims on devices bear on; they are compared one by one."""
+        claims, columns = self.session.claims, self.session.columns
+        if claims is None:
+            return ()
+        rows = [columns.index.row[name] for name in self._served_names if name in columns.index.row]
+        if self._namespace:
+            rows.append(GPU_ROW)
+        return tuple(rows)
+
+    @property
+    def _served_names(self) -> tuple[str, ...]:
+        """Extended resources, other than GPUs, that a device class serves."""
+        claims = self.session.claims
+        if claims is None or EXTENDED_NOT_SERVED in self.session.flags:
+            return ()
+        return tuple(name for name in claims.served(self.shape) if not name.endswith(GPU))
+
+    @property
+    def absent(self) -> tuple[tuple[str, int], ...]:
+        """Requested names that neither a node nor a device class offers, with amounts."""
+        if not self.demand.absent:
+            return ()
+        served = self._served_names
+        return tuple((name, amount) for name, amount in self.demand.absent if name not in served)
+
+    def _claim_devices(self) -> None:
+        """A node that offers none of a resource may have devices for it; others must have it.
+
+        GPUs of a claim that the node counts already cost nothing more.
+        """
+        nodes, allocatable = self._nodes, self._nodes.columns.allocatable
+        for row in self._served:
+            need = np.full(len(nodes), self.demand.request[row])
+            if row == GPU_ROW:
+                claims = self.session.claims
+                assert claims is not None
+                for n, count in claims.counted(self.shape, self._namespace).items():
+                    need[n] -= count * GPU_MICRO
+            else:
+                need[allocatable[row] == 0] = ANY_AMOUNT
+            self.idle_ok &= nodes.amounts[IDLE, row] >= need
+            self.free_ok &= nodes.amounts[FREE, row] >= need
+
     # -- order
 
     def best(self, task: int, node_set: NodeSet, usable: Mask | None = None) -> int:
@@ -247,17 +302,28 @@ def _covers(have: list[int], need: list[int]) -> bool:
 
 
 class Fits:
-    """The fits of a session by shape."""
+    """The fits of a session by shape, and by namespace where the shape names claims."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._fits: dict[Shape, Fit] = {}
+        self._claiming: dict[tuple[Shape, str], Fit] = {}
 
     def of(self, task: int) -> Fit:
         """The fit of a task's shape, up to date."""
-        shape = self._session.row(task).shape
+        row = self._session.row(task)
+        shape = row.shape
+        if shape.spec.resource_claims and self._session.claims is not None:
+            return self._of_claims(shape, row.pod.namespace)
         fit = self._fits.get(shape)
         if fit is None:
             fit = self._fits[shape] = Fit(self._session, shape)
+            return fit
+        return fit.update()
+
+    def _of_claims(self, shape: Shape, namespace: str) -> Fit:
+        fit = self._claiming.get((shape, namespace))
+        if fit is None:
+            fit = self._claiming[shape, namespace] = Fit(self._session, shape, namespace)
             return fit
         return fit.update()

@@ -130,6 +130,8 @@ class Ledger:
         else:
             received, count = "Regular", shape.gpu // GPU_MICRO
             portion = 100 if count else 0
+        claims = session.claims
+        grants = ((), None) if claims is None else claims.grants(op.task)
         return Bind(
             pod_uid=row.pod.uid,
             pod_rv=row.rv,
@@ -144,6 +146,8 @@ class Ledger:
             gpu_count=count,
             gpu_portion=portion,
             gpu_groups=op.groups,
+            claims=grants[0],
+            extended=grants[1],
         )
 
     def _pipeline(self, op: Op, action: str) -> Pipeline:

@@ -1,19 +1,25 @@
 """What is idle, free and used on each node while a session tries things out."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_es.kube.labels import GPU_MICRO
-from kai_es.scheduler.columns import sharing
+from kai_es.scheduler.columns import claimed, sharing
+from kai_es.scheduler.columns.claimed import Claimed
 from kai_es.scheduler.columns.nodes import FREE, IDLE, USED, NodeColumns
 from kai_es.scheduler.columns.resources import GPU_ROW, Demand, Vector
 from kai_es.scheduler.columns.sharing import ABSENT, Devices
 from kai_es.scheduler.framework.journal import Journal
 
 EntryOnNode = tuple[int, tuple[str, ...]]
-"""How a task counts on a node (`columns.sharing`), and its GPU groups there."""
+"""How a task counts on a node (`columns.sharing`), and its devices there: GPU groups, or GPUs of
+claims."""
 
-Saved = tuple[NDArray[np.int64], Devices]
+_NOBODY: Final[EntryOnNode] = (ABSENT, ())
+
+Saved = tuple[NDArray[np.int64], Devices, Claimed]
 
 
 class NodeState:
@@ -22,6 +28,7 @@ class NodeState:
     amounts: int64 [3, R, N], planes idle, free, used (`columns.nodes`).
     idle, free, used: views of them, [R, N].
     devices: shared devices by node.
+    claimed: devices of claims by node; claiming: nodes that have had some.
     gpu_memory: int64 [N], MiB of each device.
     share_room: int64 [N], the most MiB that one shared device has for one more task, now or after
              releases; NO_ROOM where none may be shared.
@@ -35,6 +42,8 @@ class NodeState:
         self.amounts = columns.amounts.copy()
         self.idle, self.free, self.used = self.amounts
         self.devices = list(columns.devices)
+        self.claimed = list(columns.claimed)
+        self.claiming = {n for n, claimed in enumerate(self.claimed) if claimed}
         self.sharing = {n for n, devices in enumerate(self.devices) if devices}
         self.gpu_memory = columns.gpu_memory
         self.share_room = np.full(len(self.devices), sharing.NO_ROOM, np.int64)
@@ -49,7 +58,7 @@ class NodeState:
 
     def __setitem__(self, n: int, saved: Saved) -> None:
         """Put back a node, from the journal."""
-        self.amounts[:, :, n], devices = saved
+        self.amounts[:, :, n], devices, self.claimed[n] = saved
         if devices is not self.devices[n]:
             self._set_devices(n, devices)
         self.changes.append(n)
@@ -65,7 +74,7 @@ class NodeState:
         The GPUs of shared devices are not in it, see `change_shared`.
         """
         column = self.amounts[:, :, n]
-        journal.append((self, n, (column.copy(), self.devices[n])))
+        journal.append((self, n, (column.copy(), self.devices[n], self.claimed[n])))
         delta = demand.changes[before][after]
         if self._any_lossy and self.columns.lossy[n]:
             delta = delta * (self.columns.allocatable[:, n] != 0)
@@ -87,6 +96,13 @@ class NodeState:
         self.amounts[:, GPU_ROW, n] = (whole.idle, whole.idle + whole.releasing, whole.used)
         self.sharing.add(n)
 
+    def change_claimed(self, n: int, before: EntryOnNode | None, after: EntryOnNode | None) -> None:
+        """The part of `change` that concerns devices of claims; the caller has just called it."""
+        self.claimed[n], gpus = claimed.change(self.claimed[n], before or _NOBODY, after or _NOBODY)
+        if self.columns.allocatable[GPU_ROW, n]:
+            self.amounts[:, GPU_ROW, n] += gpus
+        self.claiming.add(n)
+
     def leak(
         self, journal: Journal, n: int, demand: Demand, memory: int, groups: tuple[str, ...]
     ) -> None:
@@ -94,7 +110,7 @@ class NodeState:
         for at, (cells, key, saved) in enumerate(journal):
             if cells is self and key == n:
                 journal[at] = (self, n, self._with_leaving(n, saved, demand, memory, groups))
-        now = (self.amounts[:, :, n].copy(), self.devices[n])
+        now = (self.amounts[:, :, n].copy(), self.devices[n], self.claimed[n])
         self[n] = self._with_leaving(n, now, demand, memory, groups)
 
     def _with_leaving(
@@ -105,7 +121,7 @@ class NodeState:
         whole = sharing.Whole(self.columns.facts[n].gpu_count, idle, used, free - idle)
         devices, whole = sharing.add(saved[1], whole, groups, memory, sharing.RELEASING)
         column[:, GPU_ROW] = (whole.idle, whole.idle + whole.releasing, whole.used)
-        return column, devices
+        return column, devices, saved[2]
 
     def column(self, n: int) -> tuple[Vector, Vector, Vector]:
         """Idle, free and used of one node."""

@@ -17,6 +17,7 @@ from kai_es.scheduler.columns.nodes import KIND, NO_ROW, accepted_gpu
 from kai_es.scheduler.columns.queues import NOTHING, Fair, plus
 from kai_es.scheduler.columns.resources import Demand
 from kai_es.scheduler.config import Config
+from kai_es.scheduler.framework.claims import Claims
 from kai_es.scheduler.framework.extensions import Extensions
 from kai_es.scheduler.framework.failures import Failures
 from kai_es.scheduler.framework.fit import Fits
@@ -67,6 +68,7 @@ class Session:
     task_groups: by pod row: GPU groups, None = as in the rows.
     virtual:     by pod row: its status exists only in a statement.
     journal:     what a statement overwrote; empty between statements.
+    claims:      claims on devices, None = nothing is known of any (set by the plugin).
     evicted:     tasks whose eviction is final.
     visitors:    by node, tasks whose entry on it was ever written, taken back or not.
     neighbours:  of `solve.neighbours`, made when first asked for.
@@ -92,6 +94,7 @@ class Session:
         self.virtual = bytearray(n_rows)
         self.journal: Journal = []
         self.fits = Fits(self)
+        self.claims: Claims | None = None
         self.failures = Failures(self)
         self.ledger = Ledger(self)
         self.shares: Shares | None = None
@@ -152,11 +155,16 @@ class Session:
 
     def entry_before(self, task: int, n: int) -> EntryOnNode | None:
         """The same before anything was tried in this session."""
-        state = self.row(task).state
+        row = self.row(task)
         status = self.columns.status[task]
-        if status in IS_USED and self.nodes.columns.row.get(state.node, NO_ROW) == n:
-            return KIND[status], state.gpu_groups
+        if status in IS_USED and self.nodes.columns.row.get(row.state.node, NO_ROW) == n:
+            return KIND[status], self._devices_at_start(row)
         return None
+
+    def _devices_at_start(self, row: PodRow) -> tuple[str, ...]:
+        if row.shape.dra and not row.shape.shared:
+            return self.columns.rows.devices.devices_of(row.pod, row.state)
+        return row.state.gpu_groups
 
     def set_entry(
         self, task: int, n: int, entry: EntryOnNode | None, before: EntryOnNode | None

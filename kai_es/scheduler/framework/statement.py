@@ -19,6 +19,7 @@ from kai_es.scheduler.flags import (
     SECOND_EVICTION_FAILS,
     UNDO_LEAKS_SHARES,
 )
+from kai_es.scheduler.framework.claims import Choice, Held
 from kai_es.scheduler.framework.journal import restore
 from kai_es.scheduler.framework.nodes import EntryOnNode
 from kai_es.scheduler.framework.statuses import (
@@ -57,6 +58,7 @@ class Before(NamedTuple):
     node: int | None
     groups: tuple[str, ...] | None
     virtual: int
+    held: tuple[Held, ...] | None = None
 
 
 class Op:
@@ -64,14 +66,26 @@ class Op:
 
     task, node: pod row and node row.
     before:     state of the task before it.
-    groups:     GPU groups that a placement chose.
+    groups:     GPU groups that a placement chose, or devices that an eviction takes away.
+    choice:     devices of claims that a placement chose.
     update:     of a pipeline: the task's entry on the node was to be replaced.
     moved:      of a pipeline: to other devices of its node; what it held there counts on.
     of:         of an undo: index of the operation that it undid.
     valid:      no valid undo points at it.
     """
 
-    __slots__ = ("before", "groups", "kind", "moved", "node", "of", "task", "update", "valid")
+    __slots__ = (
+        "before",
+        "choice",
+        "groups",
+        "kind",
+        "moved",
+        "node",
+        "of",
+        "task",
+        "update",
+        "valid",
+    )
 
     def __init__(
         self,
@@ -81,8 +95,8 @@ class Op:
         *,
         before: Before,
         groups: tuple[str, ...] = (),
+        choice: Choice | None = None,
         update: bool = False,
-        moved: bool = False,
         of: int = -1,
     ) -> None:
         self.kind = kind
@@ -90,8 +104,9 @@ class Op:
         self.node = node
         self.before = before
         self.groups = groups
+        self.choice = choice
         self.update = update
-        self.moved = moved
+        self.moved = False
         self.of = of
         self.valid = True
 
@@ -107,7 +122,9 @@ class Statement:
 
     # -- operations
 
-    def allocate(self, task: int, n: int, groups: tuple[str, ...] = ()) -> None:
+    def allocate(
+        self, task: int, n: int, groups: tuple[str, ...] = (), choice: Choice | None = None
+    ) -> None:
         """Place a task on idle resources.
 
         Raises:
@@ -117,13 +134,20 @@ class Statement:
         if session.entry(task, n) is not None:
             raise StatementError(f"task {session.row(task).pod.uid} is already on its node")
         before = self._before(task)
+        self._take(task, choice)
         self._write(task, ALLOCATED, n, groups, virtual=1)
-        self._change(task, n, None, (OTHER, groups))
+        self._change(task, n, None, (OTHER, groups or _devices(choice)))
         self._event(task, n, session.ext.allocated)
-        self.ops.append(Op(ALLOCATE, task, n, before=before, groups=groups))
+        self.ops.append(Op(ALLOCATE, task, n, before=before, groups=groups, choice=choice))
 
     def pipeline(
-        self, task: int, n: int, groups: tuple[str, ...] = (), *, update: bool = False
+        self,
+        task: int,
+        n: int,
+        groups: tuple[str, ...] = (),
+        choice: Choice | None = None,
+        *,
+        update: bool = False,
     ) -> None:
         """Place a task on resources that are being released.
 
@@ -135,18 +159,21 @@ class Statement:
         moved = False
         if entry is not None:
             moved = bool(groups) and session.row(task).shape.shared and entry[1] != groups
+            moved = moved or (choice is not None and not choice.home)
             if not update and not moved:
                 if self._left(task, n) or RETURN_RESTORES_MOVE in session.flags:
                     self.unevict(task)
                     return
                 moved = True  # an earlier statement moved it away from here; it starts here anew
         before = self._before(task)
+        self._take(task, choice)
         self._write(task, PIPELINED, n, groups, virtual=1)
-        self._change(task, n, entry, (sharing.PIPELINED, groups), stays=moved)
+        after = (sharing.PIPELINED, groups or _devices(choice))
+        self._change(task, n, entry, after, stays=moved)
         self._event(task, n, session.ext.allocated)
-        self.ops.append(
-            Op(PIPELINE, task, n, before=before, groups=groups, update=update, moved=moved)
-        )
+        op = Op(PIPELINE, task, n, before=before, groups=groups, choice=choice, update=update)
+        op.moved = moved
+        self.ops.append(op)
 
     def _left(self, task: int, n: int) -> bool:
         """Whether this statement evicted a task from a node."""
@@ -166,7 +193,8 @@ class Statement:
         if n == NO_ROW:
             raise StatementError(f"task {session.row(task).pod.uid} is on no node of the shard")
         before = self._before(task)
-        groups = session.groups_of(task)
+        entry = session.entry(task, n)
+        groups = session.groups_of(task) if entry is None else entry[1]
         session.set_status(task, RELEASING)
         self._set_virtual(task, 1)
         kind = sharing.RELEASING
@@ -174,7 +202,7 @@ class Statement:
             before.status == PIPELINED or not session.row(task).state.node
         ):
             kind = ABSENT  # it is not there yet: nothing has to leave
-        self._change(task, n, session.entry(task, n), (kind, groups))
+        self._change(task, n, entry, (kind, groups))
         self._event(task, n, session.ext.deallocated)
         self._evictions.setdefault(task, []).append(len(self.ops))
         self.ops.append(Op(EVICT, task, n, before=before, groups=groups))
@@ -226,7 +254,7 @@ class Statement:
         for op in mine:
             self._undo_placement(op)
             op.valid = False  # dropped, not undone: no operation of its own tells of it
-            self.pipeline(op.task, op.node, op.groups, update=True)
+            self.pipeline(op.task, op.node, op.groups, op.choice, update=True)
 
     # -- checkpoint and end
 
@@ -301,7 +329,13 @@ class Statement:
             session.task_node[task],
             session.task_groups[task],
             session.virtual[task],
+            None if session.claims is None else session.claims.held(task),
         )
+
+    def _take(self, task: int, choice: Choice | None) -> None:
+        if choice is not None:
+            assert self.session.claims is not None
+            self.session.claims.take(task, choice)
 
     def _write(
         self, task: int, status: int, n: int | None, groups: tuple[str, ...] | None, *, virtual: int
@@ -346,6 +380,8 @@ class Statement:
         if shape.shared:
             memory = task_memory(shape, nodes.columns.facts[n].gpu_memory)
             nodes.change_shared(n, memory, before, after)
+        elif shape.dra:
+            nodes.change_claimed(n, before, after)
 
     @staticmethod
     def _event(task: int, n: int, handlers: list) -> None:  # type: ignore[type-arg]
@@ -361,6 +397,9 @@ class Statement:
         if before.status == RELEASING and op.kind == PIPELINE and self._was_here(op):
             left = (sharing.RELEASING, before.groups or session.row(task).state.gpu_groups)
         self._change(task, op.node, entry, left)
+        if op.choice is not None:
+            assert session.claims is not None
+            session.claims.give_back(task, before.held)
         self._write(task, status, before.node, before.groups, virtual=before.virtual)
         self._event(task, op.node, session.ext.deallocated)
 
@@ -382,8 +421,12 @@ class Statement:
         if op.kind == EVICT:
             self.evict(op.task)
         elif op.kind == PIPELINE:
-            self.pipeline(op.task, op.node, op.groups, update=op.update)
+            self.pipeline(op.task, op.node, op.groups, op.choice, update=op.update)
         elif op.kind == ALLOCATE:
-            self.allocate(op.task, op.node, op.groups)
+            self.allocate(op.task, op.node, op.groups, op.choice)
         else:
             self.undo(op.of)
+
+
+def _devices(choice: Choice | None) -> tuple[str, ...]:
+    return () if choice is None else choice.devices

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from kai_es.scheduler.framework.session import Session
     from kai_es.snapshot.shapes import Shape
 
-UNSUPPORTED: Final = ("dra",)
+UNSUPPORTED: Final = ()
 """Features that the scheduler itself does not have yet."""
 
 

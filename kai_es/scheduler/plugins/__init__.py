@@ -10,6 +10,7 @@ from typing import Final
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.plugins import (
+    dynamicresources,
     generators,
     minruntime,
     ordering,
@@ -40,6 +41,7 @@ BUILDERS: Final[Mapping[str, Open]] = {
     "resourcetype": placement.open_resourcetype,
     "nominatednode": placement.open_nominatednode,
     "podaffinity": placement.open_podaffinity,
+    "dynamicresources": dynamicresources.open_dynamicresources,
     "nodeplacement": placement.open_nodeplacement,
     "gpusharingorder": sharing.open_gpusharingorder,
     "gpupack": sharing.open_gpupack,

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_es.events.decisions import Arg, Reason
+from kai_es.kube.labels import GPU
 from kai_es.kube.objects import Taint, Toleration
 from kai_es.scheduler.columns.nodes import NodeFacts
 from kai_es.scheduler.columns.resources import PODS_ROW
-from kai_es.scheduler.flags import SHARES_TAKE_TWO_SLOTS
+from kai_es.scheduler.flags import GPUS_NOT_SERVED, SHARES_TAKE_TWO_SLOTS
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.solve.largest_node import LargestNode
@@ -67,7 +68,7 @@ class Predicates:
         """Bool [N]: no filter refuses the node."""
         facts = self._columns.facts
         mask = self._columns.ready.copy()
-        if any(f.mig for f in facts) or shape.spec.legacy_mig or shape.spec.gpu.mig:
+        if any(f.mig or f.dra_gpus for f in facts) or shape.spec.legacy_mig or shape.spec.gpu.mig:
             fits = (self._wrong_kind(shape, n) is None for n in range(len(facts)))
             mask &= np.fromiter(fits, np.bool_, len(facts))
         if shape.memory_mib:
@@ -116,7 +117,11 @@ class Predicates:
         wants_mig = shape.spec.request_type == "MigInstance"
         code = ""
         args: dict[str, Arg] = {}
-        if not facts.mig:
+        if facts.dra_gpus and shape.shared:
+            code = "share-on-dra-node"
+        elif facts.dra_gpus and self._not_served(shape, facts):
+            code = "gpus-not-served"
+        elif not facts.mig:
             code = "mig-on-other-node" if wants_mig else ""
         elif wants_mig and self._columns.legacy_mig[n]:
             code, args = "mig-beside-legacy", {"tasks": " ".join(self._columns.legacy_mig[n])}
@@ -125,6 +130,15 @@ class Predicates:
         elif facts.mig_strategy == "mixed" and not wants_mig:
             code = "mig-strategy-mixed"
         return Reason(code=code, args=args) if code else None
+
+    def _not_served(self, shape: Shape, facts: NodeFacts) -> bool:
+        """Whether a request for whole GPUs meets GPUs that it cannot be given (core Q-29)."""
+        session = self._session
+        if not shape.gpu or facts.node.allocatable.get(GPU, 0) or GPUS_NOT_SERVED in session.flags:
+            return False
+        served = {} if session.claims is None else session.claims.served(shape)
+        names = {n for one in shape.spec.extended for n, _, _ in one.requests if n.endswith(GPU)}
+        return not names or not names <= served.keys()
 
     def _worker_key(self, shape: Shape) -> str:
         config = self._session.config

@@ -28,15 +28,15 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | not-tried | | |
 
 Of a task, where no node was looked at: `larger-than-any-node` (pod, resource, most, pool, request),
-`missing-config-maps` (names), `volume` (text), `unknown-sub-group` (sub_group, group). Otherwise
-`no-node-fits`, whose parts are reasons of nodes, each with the number of its nodes: `not-enough`,
-`not-enough-mig` (resource), `device-too-small`, `no-free-device`, `node-not-ready` (problems),
-`gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`, `pod-affinity`,
-`pod-anti-affinity`, `pod-unwanted` (anti-affinity of a pod there), `host-ports`,
-`node-volume` (text),
-`gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node), `mig-on-other-node`,
-`mig-beside-legacy` (tasks), `mig-strategy-single`, `mig-strategy-mixed`, `node-over-capacity`,
-`pod-slots`.
+`missing-config-maps` (names), `volume` (text), `claim` (text), `unknown-sub-group` (sub_group,
+group). Otherwise `no-node-fits`, whose parts are reasons of nodes, each with the number of its
+nodes: `not-enough`, `not-enough-mig` (resource), `device-too-small`, `no-free-device`,
+`node-not-ready` (problems), `gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`,
+`pod-affinity`, `pod-anti-affinity`, `pod-unwanted` (anti-affinity of a pod there), `host-ports`,
+`node-volume` (text), `gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node),
+`mig-on-other-node`, `mig-beside-legacy` (tasks), `mig-strategy-single`, `mig-strategy-mixed`,
+`node-over-capacity`, `pod-slots`, `claim-unmet` (error), `claim-elsewhere` (claim),
+`share-on-dra-node`, `gpus-not-served`.
 """
 
 from typing import Final
@@ -96,3 +96,8 @@ MIG_STRATEGY_SINGLE: Final = "mig-strategy-single"
 MIG_STRATEGY_MIXED: Final = "mig-strategy-mixed"
 NODE_OVER_CAPACITY: Final = "node-over-capacity"
 POD_SLOTS: Final = "pod-slots"
+CLAIM: Final = "claim"
+CLAIM_UNMET: Final = "claim-unmet"
+CLAIM_ELSEWHERE: Final = "claim-elsewhere"
+SHARE_ON_DRA_NODE: Final = "share-on-dra-node"
+GPUS_NOT_SERVED: Final = "gpus-not-served"

@@ -236,6 +236,7 @@ _SENTENCES: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.MISSING_CONFIG_MAPS: lambda r: (
         f"Config maps are missing: {text_of(r.args, 'names').replace(' ', ', ')}."
     ),
+    codes.CLAIM: lambda r: f"Its claims on devices: {text_of(r.args, 'text')}.",
     codes.VOLUME: lambda r: f"A volume is not available: {text_of(r.args, 'text')}.",
     codes.UNKNOWN_SUB_GROUP: lambda r: (
         f"Its sub-group {text_of(r.args, 'sub_group')} does not exist in pod group "
@@ -271,4 +272,12 @@ _NODE_WORDS: Final[Mapping[str, Callable[[Reason], str]]] = {
         else "too much for the queue"
     ),
     codes.POD_SLOTS: lambda _r: "no free pod slot",
+    codes.CLAIM_UNMET: lambda r: f"no devices for its claims ({text_of(r.args, 'error')})",
+    codes.CLAIM_ELSEWHERE: lambda r: (
+        f"claim {text_of(r.args, 'claim')} has its devices on another node"
+    ),
+    codes.SHARE_ON_DRA_NODE: lambda _r: "GPUs that only claims can use, not shares of them",
+    codes.GPUS_NOT_SERVED: lambda _r: (
+        "GPUs that only claims can use, and no device class serves the pod's request"
+    ),
 }

@@ -357,4 +357,14 @@ _NODE_TEXTS: Final[Mapping[str, _NodeText]] = {
         "non MIG jobs cant run on a node with MigStrategy='mixed'"
     ),
     codes.POD_SLOTS: lambda _args, _pod: "node(s) pod number exceeded",
+    codes.CLAIM_UNMET: lambda args, _pod: f"cannot allocate DRA claims: {text_of(args, 'error')}",
+    codes.CLAIM_ELSEWHERE: lambda args, _pod: (
+        f"claim {text_of(args, 'claim')} node selector does not match"
+    ),
+    codes.SHARE_ON_DRA_NODE: lambda _args, _pod: (
+        "fractional/shared GPU pods are not yet supported on DRA-only nodes"
+    ),
+    codes.GPUS_NOT_SERVED: lambda _args, _pod: (
+        "device-plugin GPU requests cannot be scheduled on DRA-only nodes"
+    ),
 }

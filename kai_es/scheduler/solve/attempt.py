@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.nodes import NO_ROW
+from kai_es.scheduler.framework.claims import Choice
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.extensions import Mask, Refused, Subsets
 from kai_es.scheduler.framework.fit import NodeSet
@@ -34,6 +35,7 @@ class Attempt:
         self._statement = statement
         self._nodes = nodes
         self._pipeline_only = pipeline_only
+        self._refusals: list[Reason] = []
 
     def place(self, work: Work) -> bool:
         """Whether the next tasks were placed."""
@@ -134,6 +136,7 @@ class Attempt:
         usable, idle = fit.usable, fit.idle_ok
         if session.ext.task_rules:
             usable, idle = self._ruled(task, usable, idle)
+        self._refusals = []
         if not fit.is_dynamic:
             n = fit.best(task, nodes, usable)
             if n != NO_ROW:
@@ -141,10 +144,10 @@ class Attempt:
                 return True
         else:
             for n in fit.walk(task, nodes, usable):
-                if self._refused(task, n) is None and self._put_checked(task, n, idle[n]):
+                if not self._refused(task, n) and self._put_checked(task, n, idle=bool(idle[n])):
                     return True
         if not self._pipeline_only:
-            session.failures.no_node(task, fit, nodes)
+            session.failures.no_node(task, fit, nodes, self._refusals)
         return False
 
     def _ruled(self, task: int, usable: Mask, idle: Mask) -> tuple[Mask, Mask]:
@@ -159,12 +162,13 @@ class Attempt:
             return usable, idle
         return usable & (later if self._pipeline_only else later | idle), idle
 
-    def _refused(self, task: int, n: int) -> Reason | None:
+    def _refused(self, task: int, n: int) -> bool:
         for check in self._session.ext.node_checks:
             reason = check(task, n)
             if reason is not None:
-                return reason
-        return None
+                self._refusals.append(reason)
+                return True
+        return False
 
     def _put(self, task: int, n: int, *, idle: bool) -> None:
         if idle and not self._pipeline_only:
@@ -174,17 +178,26 @@ class Attempt:
 
     def _put_checked(self, task: int, n: int, idle: bool) -> bool:
         """As `_put`, for shapes whose place on the node is chosen last."""
-        session = self._session
-        if not session.row(task).shape.shared:
-            self._put(task, n, idle=idle)
-            return True
-        pick = pick_devices(session, task, n, idle=idle and not self._pipeline_only)
-        if pick is None:
-            return False
-        groups, waits = pick
-        session.tried_groups[task] = groups
-        if waits or self._pipeline_only:
-            self._statement.pipeline(task, n, groups)
+        session, shape = self._session, self._session.row(task).shape
+        idle = idle and not self._pipeline_only
+        choice: Choice | None = None
+        if session.claims is not None and session.claims.concerns(shape):
+            found = session.claims.choose(task, n, idle=idle)
+            if isinstance(found, Reason):
+                self._refusals.append(found)
+                return False
+            choice, idle = found, idle and not found.waits
+        groups: tuple[str, ...] = ()
+        if shape.shared:
+            pick = pick_devices(session, task, n, idle=idle)
+            if pick is None:
+                return False
+            groups, waits = pick
+            session.tried_groups[task] = groups
+            idle = idle and not waits
+        if idle:
+            self._statement.allocate(task, n, groups, choice)
         else:
-            self._statement.allocate(task, n, groups)
+            update = not self._pipeline_only and not shape.shared
+            self._statement.pipeline(task, n, groups, choice, update=update)
         return True

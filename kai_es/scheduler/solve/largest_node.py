@@ -10,7 +10,7 @@ import numpy as np
 from kai_es.events.decisions import Reason
 from kai_es.kube.labels import BASE_RESOURCES, CPU, GPU, MEMORY, MIG_PREFIX
 from kai_es.scheduler.columns.resources import CPU_ROW, GPU_ROW, MEMORY_ROW, PODS_ROW, Vector
-from kai_es.scheduler.flags import LARGEST_NOT_SHOWN
+from kai_es.scheduler.flags import EXTENDED_NOT_SERVED, LARGEST_NOT_SHOWN
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.reasons.render import request_text
 from kai_es.snapshot.shapes import Shape
@@ -35,14 +35,15 @@ class LargestNode:
         demand = session.columns.demand(shape)
         if self._largest is None:
             self._largest = session.nodes.columns.allocatable.max(axis=1, initial=0)
-        largest = self._largest
-        if not demand.absent and (demand.request <= largest).all():
+        largest, served = self._largest, self._served(shape)
+        names = session.columns.index.names
+        over = {name: 0 for name, _ in demand.absent if name not in served}
+        if not over and (demand.request <= largest).all():
             self._small.add(shape)
             return None
-        names = session.columns.index.names
-        over = {name: 0 for name, _ in demand.absent}
         for row in np.flatnonzero(demand.request > np.maximum(largest, 0)).tolist():
-            over[names[row]] = int(largest[row])
+            if row <= PODS_ROW or names[row] not in served:
+                over[names[row]] = int(largest[row])
         for row in (GPU_ROW, CPU_ROW, MEMORY_ROW, PODS_ROW):
             if names[row] in over:
                 return self._too_large(task, names[row], over[names[row]])
@@ -50,6 +51,13 @@ class LargestNode:
             return None  # a node has less than nothing of what is not asked for
         first = min(over)
         return self._too_large(task, first, over[first])
+
+    def _served(self, shape: Shape) -> frozenset[str]:
+        """Resources that a device class serves, so that no node need have them."""
+        claims = self._session.claims
+        if claims is None or EXTENDED_NOT_SERVED in self._session.flags:
+            return frozenset()
+        return frozenset(claims.served(shape))
 
     def _too_large(self, task: int, resource: str, most: int) -> Reason:
         session = self._session

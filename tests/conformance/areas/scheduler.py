@@ -5,16 +5,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kai_es.events.decisions import CycleInputs
+from kai_es.kube.devices import Consumer, ResourceClaim
 from kai_es.scheduler import flags as rules
 from kai_es.scheduler.decide import open_session, run_action
+from kai_es.scheduler.framework.claims import Claims
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.hooks import SessionHooks
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance.scheduler_cases.compare import View, count_differences, differences
 from tests.conformance.scheduler_cases.world import NOW_MS, Carried, Case, World, config_of
 
-WAITING_TAGS = frozenset({"dra", "numa"})
+WAITING_TAGS = frozenset({"numa"})
 """Features that the scheduler does not have yet; cases with one are listed as waiting."""
 
 
@@ -147,3 +151,21 @@ def _carry(world: World, session: Session) -> None:
         if status is TaskStatus.BINDING:
             status = TaskStatus.RUNNING
         world.tasks[task] = Carried(status, node, view.groups(task))
+    if session.claims is not None:
+        for name, claim in world.claims.items():
+            world.claims[name] = _carried_claim(session.claims, claim)
+
+
+def _carried_claim(claims: Claims, claim: ResourceClaim) -> ResourceClaim:
+    """What a claim holds when everything that leaves is gone."""
+    key, allocation, users = claim.uid, None, ()
+    while claims.users_of(key):
+        staying = tuple(uid for uid in claims.users_of(key) if claims.stays(uid))
+        if staying:
+            allocation, users = claims.allocation_of(key), staying
+        key += "+"
+    return msgspec.structs.replace(
+        claim,
+        allocation=allocation,
+        reserved_for=tuple(Consumer("pods", uid, uid) for uid in users),
+    )

@@ -4,6 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kai_es.kube.devices import (
+    AllocatedDevice,
+    Allocation,
+    Consumer,
+    Device,
+    DeviceClass,
+    DeviceRequest,
+    ResourceClaim,
+    ResourceSlice,
+)
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.kube.objects import (
     GpuRequest,
@@ -69,8 +79,21 @@ class World:
                     tuple(task.get("gpu_groups") or ()),
                 )
 
+        self._store_offers(case.get("dra") or {})
+        self.claims: dict[str, ResourceClaim] = {
+            raw["name"]: a_claim(raw) for raw in (case.get("dra") or {}).get("resource_claims", ())
+        }
+
+    def _store_offers(self, dra: Case) -> None:
+        for name in dra.get("device_classes", ()):
+            self.snapshot.set_device_class(DeviceClass(uid=name, name=name), rv=1)
+        for raw in dra.get("resource_slices", ()):
+            self.snapshot.set_slice(a_slice(raw), rv=1)
+
     def store(self) -> None:
         """The rows of the next session."""
+        for claim in self.claims.values():
+            self.snapshot.set_claim(claim, rv=1)
         for index, job in enumerate(self.case["jobs"]):
             started = any(self.tasks[t["name"]].status in STARTED for t in job["tasks"])
             stale = job.get("stale_for_seconds")
@@ -131,6 +154,48 @@ def a_node(raw: Case) -> Node:
         gpu_memory_mib=raw["gpu_memory_mib"],
         gpu_memory_synced=raw.get("gpu_memory_synced", True),
         gpu_count=int(count) if count.isdigit() else -1,
+    )
+
+
+def a_claim(raw: Case) -> ResourceClaim:
+    asked, status = raw["request"], raw.get("status") or {}
+    devices = tuple(
+        AllocatedDevice(one["request"], one["driver"], one["pool"], one["device"])
+        for one in status.get("allocated_devices") or ()
+    )
+    users = [
+        Consumer(one["resource"], one["name"], one["uid"])
+        for one in status.get("reserved_for") or ()
+    ]
+    others = range(status.get("reserved_for_other_pods") or 0)
+    users += [Consumer("pods", f"other-{n}", f"other-{n}") for n in others]
+    return ResourceClaim(
+        uid=f"claim-{raw['name']}",
+        namespace=raw["namespace"],
+        name=raw["name"],
+        labels=raw["labels"],
+        requests=(
+            DeviceRequest(
+                name=asked["name"],
+                device_class=asked["device_class"],
+                mode=asked["allocation_mode"],
+                count=asked["count"],
+            ),
+        ),
+        allocation=Allocation(devices=devices) if devices else None,
+        reserved_for=tuple(users),
+    )
+
+
+def a_slice(raw: Case) -> ResourceSlice:
+    return ResourceSlice(
+        uid=raw["name"],
+        name=raw["name"],
+        driver=raw["driver"],
+        pool=raw["pool"],
+        n_slices=raw["pool_slice_count"],
+        node=raw["node"],
+        devices=tuple(Device(name=one["name"], capacity=one["capacity"]) for one in raw["devices"]),
     )
 
 
@@ -252,6 +317,7 @@ def a_spec(job: Case, task: Case) -> PodSpec:
         legacy_mig=task.get("legacy_mig", False),
         affinity=_affinity(task),
         claims=tuple(task.get("persistent_volume_claims") or ()),
+        resource_claims=tuple((name, name, "claim") for name in task.get("resource_claims") or ()),
         scheduler="kai-scheduler",
         priority=job["priority"],
     )
