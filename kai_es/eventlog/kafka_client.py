@@ -69,6 +69,11 @@ class KafkaSettings:
         }
 
 
+def _seen(done: "asyncio.Future[Any]") -> None:
+    if not done.cancelled():
+        done.exception()
+
+
 class Worker:
     """A thread that does one blocking call after another.
 
@@ -93,7 +98,9 @@ class Worker:
             raise UnavailableError("this log is closed")
         future: Future[T] = Future()
         self._calls.put((future, call))
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout_s)
+        done = asyncio.wrap_future(future)
+        done.add_done_callback(_seen)  # nobody may be waiting any more when it fails
+        return await asyncio.wait_for(asyncio.shield(done), timeout_s)
 
     def stop(self) -> None:
         """End after the calls that are waiting."""

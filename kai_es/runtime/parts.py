@@ -12,20 +12,22 @@ from kai_es.binder.service import Binder
 from kai_es.cluster.api import ApiServer
 from kai_es.cycle.loop import Setting
 from kai_es.cycle.scheduler import Scheduler
-from kai_es.events.decisions import Gate, Verdict
 from kai_es.intake.service import Informer
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import ConfigError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
+from kai_es.ports.stores import CheckpointStore
 from kai_es.reader import View
 from kai_es.runtime.books import BOOKS, books_of, books_parts
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
-from kai_es.runtime.database import open_database
+from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.log_health import LogHealth
 from kai_es.runtime.part import Gauges, Part
+from kai_es.runtime.scheduling import LazyCheckpoints, SchedulerPart
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.wiring import holder, open_cluster, open_log
+from kai_es.storage.checkpoint import PostgresCheckpoints
 from streams.local import LocalRunner
 from streams.snapshot import SnapshotStream
 
@@ -105,27 +107,20 @@ async def _snapshot(wiring: Wiring) -> Part:
 
 async def _scheduler(wiring: Wiring) -> Part:
     settings = wiring.settings
-    view = View(wiring.log, wiring.clock)
-    setting = Setting(wiring.log, wiring.clock, view, settings.shard, partition=0)
-    scheduler = Scheduler(setting, leadership=wiring.leadership, holder=wiring.holder)
-    status = scheduler.status
-    return Part(
-        name="scheduler",
-        run=scheduler.run,
-        stop=scheduler.stop,
-        ready=lambda: [
-            *([status.trouble] if status.trouble else []),
-            *_gate(status.state, status.gate),
-        ],
-        gauges={
-            **_leads(lambda: status.state == "leading"),
-            "lag_seconds": ("Age of the newest batch folded", lambda: view.age_ms() / 1000),
-            "cycles": ("Cycles published", lambda: status.n_cycles),
-            "binds": ("Binds decided", lambda: status.n_binds),
-            "evictions": ("Evictions decided", lambda: status.n_evicts),
-            "decision_seconds": ("Duration of the last decision", lambda: status.took_ms / 1000),
-        },
-    )
+
+    async def checkpoints() -> CheckpointStore:
+        return PostgresCheckpoints(await wiring.engine())
+
+    def make(view: View) -> Scheduler:
+        setting = Setting(wiring.log, wiring.clock, view, settings.shard, partition=0)
+        return Scheduler(setting, leadership=wiring.leadership, holder=wiring.holder)
+
+    return SchedulerPart(
+        wiring.log,
+        wiring.clock,
+        checkpoints=LazyCheckpoints(checkpoints) if has_database(settings) else None,
+        make=make,
+    ).part()
 
 
 async def _binder(wiring: Wiring) -> Part:
@@ -151,13 +146,6 @@ def _leads(leads: Callable[[], bool]) -> Gauges:
 
 def _trouble(text: str) -> list[str]:
     return [text] if text else []
-
-
-def _gate(state: str, gate: Gate) -> list[str]:
-    """A leader whose gate is closed is not doing its work; a standby is."""
-    if state != "leading" or gate.verdict is Verdict.OPEN:
-        return []
-    return [f"gate {gate.verdict.name.lower()}: {reason}" for reason in gate.reasons]
 
 
 async def catch_up(settings: Settings, engine: Engine) -> None:

@@ -1,0 +1,156 @@
+"""The scheduler as a part: first it finds where to take up the history, then it runs.
+
+It starts from the newest checkpoint. While the database is away the beginning of the log does as
+well; when that is trimmed it waits, and says so (architecture §5).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from kai_es.cycle.scheduler import Scheduler
+from kai_es.cycle.status import SchedulerStatus
+from kai_es.events.catalogue import SNAPSHOT
+from kai_es.events.decisions import Verdict
+from kai_es.ports.backoff import Backoff
+from kai_es.ports.clock import Clock
+from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import EventLog
+from kai_es.ports.race import race
+from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
+from kai_es.reader import View, nearest_world
+from kai_es.reader.restore import HistoryGoneError
+from kai_es.runtime.part import Gauges, Part
+from kai_es.snapshot.checkpoint import CheckpointError
+from kai_es.snapshot.world import World
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = (1.0, 15.0)
+"""Between tries to find a history; nothing but a person or a server's return mends it."""
+
+
+class LazyCheckpoints:
+    """`CheckpointStore` that is opened when it is asked, so that a start need not wait for it."""
+
+    def __init__(self, opening: Callable[[], Awaitable[CheckpointStore]]) -> None:
+        self._open = opening
+
+    async def put(self, checkpoint: StoredCheckpoint) -> None:
+        """See the port."""
+        await (await self._open()).put(checkpoint)
+
+    async def newest(self, at_most: int | None = None) -> StoredCheckpoint | None:
+        """See the port."""
+        return await (await self._open()).newest(at_most)
+
+    async def heads(self) -> Sequence[CheckpointHead]:
+        """See the port."""
+        return await (await self._open()).heads()
+
+
+class SchedulerPart:
+    """Runs a scheduler from the nearest world.
+
+    Args:
+        log: where `snapshot` is.
+        clock: for waiting.
+        checkpoints: None = there are none.
+        make: a world -> the scheduler that goes on from there, and its view.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        clock: Clock,
+        *,
+        checkpoints: CheckpointStore | None,
+        make: Callable[[View], Scheduler],
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._checkpoints = checkpoints
+        self._make = make
+        self._trouble = ""
+        self._stopping = asyncio.Event()
+        self._scheduler: Scheduler | None = None
+
+    def part(self) -> Part:
+        """For a process."""
+        return Part(
+            name="scheduler",
+            run=self.run,
+            stop=self.stop,
+            ready=self.problems,
+            gauges=self._gauges(),
+        )
+
+    @property
+    def status(self) -> SchedulerStatus:
+        """Of the scheduler, or of none."""
+        return self._scheduler.status if self._scheduler is not None else SchedulerStatus()
+
+    def stop(self) -> None:
+        """End the reign in good order; `run` returns."""
+        self._stopping.set()
+        if self._scheduler is not None:
+            self._scheduler.stop()
+
+    async def run(self) -> None:
+        """Find a history, then schedule until stopped. Raises as `Scheduler.run`."""
+        found: list[World] = []
+        await race(self._find(found), self._stopping.wait())
+        if not self._stopping.is_set():
+            self._scheduler = self._make(View(self._log, self._clock, found[0]))
+            await self._scheduler.run()
+
+    def problems(self) -> list[str]:
+        """A leader whose gate is closed is not doing its work; a standby is."""
+        status = self.status
+        texts = (self._trouble, status.trouble, status.config_problem)
+        found = [text for text in texts if text]
+        if status.state == "leading" and status.gate.verdict is not Verdict.OPEN:
+            verdict = status.gate.verdict.name.lower()
+            found += [f"gate {verdict}: {reason}" for reason in status.gate.reasons]
+        return found
+
+    async def _find(self, found: list[World]) -> None:
+        backoff = Backoff(*RETRY_S)
+        while not found:
+            try:
+                found.append(await self._nearest())
+            except (UnavailableError, HistoryGoneError, CheckpointError) as exc:
+                self._trouble = f"no history to start from: {exc}"
+                await self._clock.sleep(backoff.next_s())
+        self._trouble = ""
+        logger.info("takes up the history", extra={"offset": found[0].offset})
+
+    async def _nearest(self) -> World:
+        world = await nearest_world(self._log, self._checkpoints)
+        if world.offset < (await self._log.end(SNAPSHOT))[0]:
+            return world
+        logger.warning(
+            "checkpoint of another log left aside",
+            extra={"problem": f"it is of offset {world.offset}, which this log has not reached"},
+        )
+        return await nearest_world(self._log, None)
+
+    def _gauges(self) -> Gauges:
+        def lag_s() -> float:
+            return self._scheduler.view.age_ms() / 1000 if self._scheduler is not None else 0.0
+
+        return {
+            "leading": (
+                "1 = at work, 0 = standby",
+                lambda: float(self.status.state == "leading"),
+            ),
+            "lag_seconds": ("Age of the newest batch folded", lag_s),
+            "cycles": ("Cycles published", lambda: self.status.n_cycles),
+            "binds": ("Binds decided", lambda: self.status.n_binds),
+            "evictions": ("Evictions decided", lambda: self.status.n_evicts),
+            "decision_seconds": (
+                "Duration of the last decision",
+                lambda: self.status.took_ms / 1000,
+            ),
+        }
