@@ -102,6 +102,7 @@ class SnapshotStream:
 
     async def _take_turns(self) -> None:
         while True:
+            self.status.trouble = ""  # a standby that has joined says nothing for hours
             try:
                 lease = await self._leadership.acquire(ROLE, self._holder)
             except UnavailableError as exc:

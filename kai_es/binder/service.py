@@ -136,6 +136,7 @@ class Binder:
                 await self._clock.sleep(backoff.next_s())
 
     async def _take_turn(self) -> None:
+        self._log_trouble = ""  # a standby that has joined says nothing for hours
         self._lease = await self._leadership.acquire(self._role, self._holder)
         try:
             epoch = await self._eventlog.take_over(self._role)

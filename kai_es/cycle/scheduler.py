@@ -67,6 +67,7 @@ class Scheduler:
 
     async def _acquire(self, acquired: list[Lease]) -> None:
         while not acquired:
+            self.status.trouble = ""  # a standby that has joined says nothing for hours
             try:
                 acquired.append(await self._leadership.acquire(self._role, self._holder))
             except UnavailableError as exc:

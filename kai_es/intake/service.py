@@ -104,6 +104,7 @@ class Informer:
                 await self._clock.sleep(backoff.next_s())
 
     async def _take_turn(self) -> None:
+        self._log_trouble = ""  # a standby that has joined says nothing for hours
         lease = await self._leadership.acquire(ROLE, self._holder)
         try:
             epoch = await self._eventlog.take_over(ROLE)
