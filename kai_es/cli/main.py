@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from kai_es import __version__
@@ -12,7 +12,7 @@ from kai_es.audit.export import ExportError
 from kai_es.audit.replay import NotReplayableError
 from kai_es.cli.exits import BAD_INPUT, UsageError
 from kai_es.events.envelope import PoisonError
-from kai_es.ports.errors import ConfigError, CorruptLogError, UnavailableError
+from kai_es.ports.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
 from kai_es.reader.restore import HistoryGoneError
 from kai_es.snapshot.errors import BrokenHistoryError
 
@@ -24,6 +24,7 @@ BAD_INPUT_ERRORS: Final = (
     ConfigError,
     UnavailableError,
     CorruptLogError,
+    RefusedError,
     PoisonError,
     ExportError,
     NotReplayableError,
@@ -34,7 +35,7 @@ BAD_INPUT_ERRORS: Final = (
 
 COMMANDS: Final = (
     *("demo", "up", "run", "decide", "cycles", "replay", "explain", "report", "capture"),
-    *("rebuild", "log", "deadletter"),
+    *("rebuild", "log", "deadletter", "simulate"),
 )
 """Subcommands in the order of the help text; each is the module `kai_es.cli.<name>`."""
 
@@ -49,9 +50,8 @@ class Command(Protocol):
         """Do it; the exit code."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point of `kai-es`; the exit code."""
-    commands = {name: _load(name) for name in COMMANDS}
+def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
+    """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="kai-es",
         description="Event-sourced scheduling for GPU clusters: decide, prove, replay, account.",
@@ -60,17 +60,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in commands.values():
         command.add_parser(subparsers)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def load_commands() -> Mapping[str, Command]:
+    """All subcommands by name."""
+    return {name: _load(name) for name in COMMANDS}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of `kai-es`; the exit code."""
+    commands = load_commands()
+    args = parser_of(commands).parse_args(argv)
     try:
         return commands[args.command].run(args)
     except BAD_INPUT_ERRORS as exc:
         print(f"kai-es {args.command}: {exc}", file=sys.stderr)
+        return BAD_INPUT
+    except ExceptionGroup as group:
+        blamed, others = group.split(BAD_INPUT_ERRORS)
+        if blamed is None or others is not None:
+            raise
+        print(f"kai-es {args.command}: {_first(blamed)}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of tasks that failed together one tells the story."""
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found
 
 
 def _load(name: str) -> Command:

@@ -13,6 +13,7 @@ ENV_DATA: Final = "KAI_ES_DATA"
 ENV_KAFKA: Final = "KAI_ES_KAFKA"
 ENV_PREFIX: Final = "KAI_ES_TOPIC_PREFIX"
 ENV_DATABASE: Final = "KAI_ES_DATABASE_URL"
+ENV_CONFIG: Final = "KAI_ES_CONFIG"
 ENV_LOG_LEVEL: Final = "KAI_ES_LOG_LEVEL"
 ENV_LOG_JSON: Final = "KAI_ES_LOG_JSON"
 DEFAULT_PREFIX: Final = "kai"
@@ -92,8 +93,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        default="",
-        help="shard configuration (YAML); default: built-in defaults",
+        default=os.environ.get(ENV_CONFIG, ""),
+        help=f"shard configuration, YAML (${ENV_CONFIG}); default: built-in defaults",
     )
     parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
 

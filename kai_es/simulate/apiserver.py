@@ -10,16 +10,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kai_es.simulate.cluster import SimulatedCluster, exit_with_stdin
+from kai_es.simulate.cluster import LISTEN, SimulatedCluster, exit_with_stdin
 from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS
 from kai_es.simulate.watches import BOOKMARK_S
 
 
-def parser() -> argparse.ArgumentParser:
+def add_arguments(out: argparse.ArgumentParser) -> None:
     """Its command line."""
-    out = argparse.ArgumentParser(prog="kai_es.simulate.apiserver", description=__doc__)
     out.add_argument("--data", type=Path, required=True, help="directory of its state")
-    out.add_argument("--port", type=int, default=0, help="0: the last one, or a free one")
+    out.add_argument(
+        "--listen",
+        default=LISTEN,
+        metavar="HOST:PORT",
+        help="port 0: the last one, or a free one; on 0.0.0.0 clients find it by the host's name",
+    )
     out.add_argument(
         "--bookmark-seconds", type=float, default=BOOKMARK_S, help="time between bookmarks"
     )
@@ -34,7 +38,6 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--exit-with-stdin", action="store_true", help="end when standard input is closed"
     )
-    return out
 
 
 async def serve(options: argparse.Namespace) -> None:
@@ -47,7 +50,7 @@ async def serve(options: argparse.Namespace) -> None:
         exit_with_stdin(stop)
     cluster = SimulatedCluster(
         options.data,
-        port=options.port,
+        listen=options.listen,
         kubelet=not options.no_kubelet,
         seed=options.seed,
         bookmark_s=options.bookmark_seconds,
@@ -62,14 +65,20 @@ async def serve(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; exit code 0 after a signal, 2 if it cannot start."""
-    options = parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="kai_es.simulate.apiserver", description=__doc__)
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until a signal; the exit code."""
     try:
         asyncio.run(serve(options))
     except BlockingIOError:
         sys.stderr.write(f"another API server runs on {options.data}: stop it or choose another\n")
         return 2
-    except OSError as error:
-        sys.stderr.write(f"cannot listen on port {options.port}: {error}\n")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"cannot listen on {options.listen}: {error}\n")
         return 2
     return 0
 

@@ -34,6 +34,8 @@ from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS, Store
 from kai_es.simulate.watches import BOOKMARK_S
 
 USER: Final = "simulated-admin"
+LISTEN: Final = "127.0.0.1:0"
+ANY: Final = "0.0.0.0"
 MAINTENANCE_S: Final = 10.0
 """How often old history is looked for; 10,000 changes at 1,000 writes/s."""
 START_TIMEOUT_S: Final = 30.0
@@ -66,8 +68,9 @@ class SimulatedCluster:
 
     Args:
         data: directory, made if missing.
-        port: 0 = the port of the last start, or a free one; None = no socket, for callers in this
-            process (`cluster_local.LocalCluster` on `api`).
+        listen: `host:port`, port 0 = that of the last start, or a free one; on 0.0.0.0 the
+            kubeconfig names this host. None = no socket, for callers in this process
+            (`cluster_local.LocalCluster` on `api`).
         clock: time of the store and the kubelet; watches time out by the event loop's.
         kubelet: bound pods run and end (`kubelet.py`), evicted ones that ask for it are made
             again; its ledger is `data/kubelet.db`.
@@ -83,7 +86,7 @@ class SimulatedCluster:
         self,
         data: Path,
         *,
-        port: int | None = 0,
+        listen: str | None = LISTEN,
         clock: Clock | None = None,
         kubelet: bool = True,
         seed: int = 0,
@@ -97,7 +100,7 @@ class SimulatedCluster:
         self.token = ""
         self.api: Api
         self.store: Store
-        self._port = port
+        self._listen_on = listen
         self._clock = clock or WallClock()
         self._kubelet = kubelet
         self._seed = seed
@@ -137,8 +140,9 @@ class SimulatedCluster:
             stack.callback(self.store.settle)
             self.token = _token(self.data / "token")
             self.api = Api(self.store, table, defined=defined, bookmark_s=self._bookmark_s)
-            if self._port is not None:
-                await self._listen(stack, self._port)
+            if self._listen_on is not None:
+                host, _, port = self._listen_on.rpartition(":")
+                await self._listen(stack, host, int(port))
             ledger = RunLedger(self.data / "kubelet.db")
             stack.callback(ledger.close)
             tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -158,7 +162,7 @@ class SimulatedCluster:
     ) -> None:
         await self._stack.aclose()
 
-    async def _listen(self, stack: contextlib.AsyncExitStack, port: int) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack, host: str, port: int) -> None:
         runner = web.ServerRunner(
             web.Server(
                 HttpServer(self.api, {self.token: USER}).handle,
@@ -169,10 +173,11 @@ class SimulatedCluster:
         )
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        listener = _bind(port, self.data / "url")
+        listener = _bind(host, port, self.data / "url")
         port = listener.getsockname()[1]
         await web.SockSite(runner, listener).start()
-        self.url = f"http://127.0.0.1:{port}"
+        known = socket.gethostname() if host == ANY else host
+        self.url = f"http://{known}:{port}"
         _write_kubeconfig(self.kubeconfig, self.url, self.token)
         (self.data / "url").write_text(self.url + "\n")
         stack.callback(self._end_watches)
@@ -201,7 +206,7 @@ def _token(path: Path) -> str:
     return path.read_text().strip()
 
 
-def _bind(port: int, last_url: Path) -> socket.socket:
+def _bind(host: str, port: int, last_url: Path) -> socket.socket:
     """A listening socket on `port`; for 0 on the port of the last start, else on a free one."""
     wanted = [port]
     if not port and last_url.exists():
@@ -210,7 +215,7 @@ def _bind(port: int, last_url: Path) -> socket.socket:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("127.0.0.1", number))
+            listener.bind((host, number))
         except OSError:
             listener.close()
             if number == wanted[-1]:
