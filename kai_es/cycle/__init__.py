@@ -7,6 +7,6 @@ to Kubernetes.
 
 from kai_es.cycle.loop import Setting
 from kai_es.cycle.scheduler import Scheduler
-from kai_es.cycle.usage import UsageFeed
+from kai_es.cycle.usage import Pace, UsageFeed
 
-__all__ = ["Scheduler", "Setting", "UsageFeed"]
+__all__ = ["Pace", "Scheduler", "Setting", "UsageFeed"]

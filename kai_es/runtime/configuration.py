@@ -7,6 +7,7 @@ from kai_es.ports.errors import ConfigError
 from kai_es.runtime.settings import Settings
 from kai_es.scheduler import config
 from kai_es.scheduler.config_file import parse_yaml
+from kai_es.usage.window import UsageParamsError, usage_params
 
 
 def shard_configs(settings: Settings) -> list[dict[str, Any]]:
@@ -18,8 +19,9 @@ def shard_configs(settings: Settings) -> list[dict[str, Any]]:
     try:
         fields = parse_yaml(Path(settings.config).read_text()) if settings.config else {}
         found = config.Config(**fields)
+        usage_params(None if found.usage_params is None else {"usageParams": found.usage_params})
     except OSError as exc:
         raise ConfigError(f"--config {settings.config}: {exc.strerror}") from exc
-    except config.ConfigError as exc:
+    except (config.ConfigError, UsageParamsError) as exc:
         raise ConfigError(f"--config {settings.config}: {exc}") from exc
     return [{"metadata": {"name": settings.shard}, "settings": found.settings()}]

@@ -1,8 +1,9 @@
 """Which parts there are, and how each is made from the settings."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -14,9 +15,9 @@ from kai_es.cycle.loop import Setting
 from kai_es.cycle.scheduler import Scheduler
 from kai_es.intake.service import Informer
 from kai_es.ports.clock import Clock
-from kai_es.ports.errors import ConfigError
+from kai_es.ports.errors import ConfigError, UnavailableError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
-from kai_es.ports.stores import CheckpointStore
+from kai_es.ports.stores import CheckpointStore, UsageStore
 from kai_es.reader import View
 from kai_es.runtime.books import BOOKS, books_of, books_parts
 from kai_es.runtime.clock import SystemClock
@@ -24,10 +25,12 @@ from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.log_health import LogHealth
 from kai_es.runtime.part import Gauges, Part
-from kai_es.runtime.scheduling import LazyCheckpoints, SchedulerPart
+from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
 from kai_es.runtime.settings import Settings
+from kai_es.runtime.usage import ShardUsage, WindowOf
 from kai_es.runtime.wiring import holder, open_cluster, open_log
 from kai_es.storage.checkpoint import PostgresCheckpoints
+from kai_es.storage.decayed import PostgresDecayedUsage
 from streams.local import LocalRunner
 from streams.snapshot import SnapshotStream
 
@@ -45,6 +48,7 @@ class Wiring:
     stack: AsyncExitStack
     _cluster: ApiServer | None = None
     _engine: Engine | None = None
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def cluster(self) -> ApiServer:
         """The API server of the settings."""
@@ -55,9 +59,10 @@ class Wiring:
 
     async def engine(self) -> Engine:
         """The database of the settings."""
-        if self._engine is None:
-            self._engine = await self.stack.enter_async_context(open_database(self.settings))
-        return self._engine
+        async with self._opening:
+            if self._engine is None:
+                self._engine = await self.stack.enter_async_context(open_database(self.settings))
+            return self._engine
 
 
 Maker = Callable[[Wiring], Awaitable[Part]]
@@ -111,9 +116,20 @@ async def _scheduler(wiring: Wiring) -> Part:
     async def checkpoints() -> CheckpointStore:
         return PostgresCheckpoints(await wiring.engine())
 
-    def make(view: View) -> Scheduler:
-        setting = Setting(wiring.log, wiring.clock, view, settings.shard, partition=0)
-        return Scheduler(setting, leadership=wiring.leadership, holder=wiring.holder)
+    async def books(window: WindowOf) -> UsageStore:
+        if not has_database(settings):
+            raise UnavailableError("no books are kept here: run the part usage, too")
+        return PostgresDecayedUsage(await wiring.engine(), window)
+
+    def make(view: View) -> Running:
+        history = ShardUsage(view, settings.shard, books)
+        feed = history.feed(wiring.clock)
+        setting = Setting(wiring.log, wiring.clock, view, settings.shard, partition=0, usage=feed)
+        scheduler = Scheduler(setting, leadership=wiring.leadership, holder=wiring.holder)
+        return Running(
+            scheduler,
+            lambda: _trouble(history.problem or feed.problem()),
+        )
 
     return SchedulerPart(
         wiring.log,

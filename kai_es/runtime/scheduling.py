@@ -7,7 +7,7 @@ well; when that is trimmed it waits, and says so (architecture §5).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kai_es.cycle.scheduler import Scheduler
 from kai_es.cycle.status import SchedulerStatus
@@ -21,7 +21,7 @@ from kai_es.ports.race import race
 from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
 from kai_es.reader import View, nearest_world
 from kai_es.reader.restore import HistoryGoneError
-from kai_es.runtime.part import Gauges, Part
+from kai_es.runtime.part import Gauges, Part, Problems
 from kai_es.snapshot.checkpoint import CheckpointError
 from kai_es.snapshot.world import World
 
@@ -29,6 +29,13 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = (1.0, 15.0)
 """Between tries to find a history; nothing but a person or a server's return mends it."""
+
+
+class Running(NamedTuple):
+    """A scheduler, and what else is wrong around it."""
+
+    scheduler: Scheduler
+    problems: Problems = tuple
 
 
 class LazyCheckpoints:
@@ -57,7 +64,7 @@ class SchedulerPart:
         log: where `snapshot` is.
         clock: for waiting.
         checkpoints: None = there are none.
-        make: a world -> the scheduler that goes on from there, and its view.
+        make: a view on the world -> the scheduler that goes on from there.
     """
 
     def __init__(
@@ -66,7 +73,7 @@ class SchedulerPart:
         clock: Clock,
         *,
         checkpoints: CheckpointStore | None,
-        make: Callable[[View], Scheduler],
+        make: Callable[[View], Running],
     ) -> None:
         self._log = log
         self._clock = clock
@@ -74,7 +81,7 @@ class SchedulerPart:
         self._make = make
         self._trouble = ""
         self._stopping = asyncio.Event()
-        self._scheduler: Scheduler | None = None
+        self._running: Running | None = None
 
     def part(self) -> Part:
         """For a process."""
@@ -89,21 +96,21 @@ class SchedulerPart:
     @property
     def status(self) -> SchedulerStatus:
         """Of the scheduler, or of none."""
-        return self._scheduler.status if self._scheduler is not None else SchedulerStatus()
+        return self._running.scheduler.status if self._running is not None else SchedulerStatus()
 
     def stop(self) -> None:
         """End the reign in good order; `run` returns."""
         self._stopping.set()
-        if self._scheduler is not None:
-            self._scheduler.stop()
+        if self._running is not None:
+            self._running.scheduler.stop()
 
     async def run(self) -> None:
         """Find a history, then schedule until stopped. Raises as `Scheduler.run`."""
         found: list[World] = []
         await race(self._find(found), self._stopping.wait())
         if not self._stopping.is_set():
-            self._scheduler = self._make(View(self._log, self._clock, found[0]))
-            await self._scheduler.run()
+            self._running = self._make(View(self._log, self._clock, found[0]))
+            await self._running.scheduler.run()
 
     def problems(self) -> list[str]:
         """A leader whose gate is closed is not doing its work; a standby is."""
@@ -113,7 +120,7 @@ class SchedulerPart:
         if status.state == "leading" and status.gate.verdict is not Verdict.OPEN:
             verdict = status.gate.verdict.name.lower()
             found += [f"gate {verdict}: {reason}" for reason in status.gate.reasons]
-        return found
+        return [*found, *(self._running.problems() if self._running is not None else ())]
 
     async def _find(self, found: list[World]) -> None:
         backoff = Backoff(*RETRY_S)
@@ -138,7 +145,8 @@ class SchedulerPart:
 
     def _gauges(self) -> Gauges:
         def lag_s() -> float:
-            return self._scheduler.view.age_ms() / 1000 if self._scheduler is not None else 0.0
+            running = self._running
+            return running.scheduler.view.age_ms() / 1000 if running is not None else 0.0
 
         return {
             "leading": (

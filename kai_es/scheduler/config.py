@@ -82,6 +82,9 @@ class Config:
     queue_depth: most jobs per leaf queue and action; a missing action or −1 = all.
     max_consolidation_preemptees: victim jobs per consolidation attempt, −1 = no bound, 0 = off.
     staleness_grace_ms: negative = stale gangs are never evicted.
+    usage_params: which history counts for fair share, as in the reference's
+        `usageDBConfig.usageParams`; None = none does. Read by the shell (`usage.window`): the core
+        gets the figures as an input.
     withheld: features (`solve.support`) whose pods wait: the rest of the system cannot serve them.
     """
 
@@ -108,6 +111,7 @@ class Config:
     staleness_grace_ms: int = 60_000
     stuck_in_releasing_ms: int = 120_000
     schedule_period_ms: int = 1_000
+    usage_params: Mapping[str, Any] | None = None
     withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory", "dra")
 
     def __post_init__(self) -> None:
@@ -157,6 +161,8 @@ class Config:
         found = {f.name: getattr(self, f.name) for f in fields(self)}
         found["actions"] = list(self.actions)
         found["withheld"] = list(self.withheld)
+        if self.usage_params is not None:
+            found["usage_params"] = dict(sorted(self.usage_params.items()))
         found["plugins"] = [
             {"name": plugin.name, "arguments": dict(sorted(plugin.arguments.items()))}
             for plugin in self.plugins
@@ -223,6 +229,12 @@ def _depths(value: Any) -> Mapping[str, int]:
     return dict(value)
 
 
+def _usage_params(value: Any) -> Mapping[str, Any] | None:
+    if value is not None and not isinstance(value, dict):
+        raise ConfigError(f"setting usage_params is {value!r}, want an object or null")
+    return None if value is None else dict(value)
+
+
 _DEFAULT: Final = Config()
 _SPECIAL: Final[Mapping[str, Callable[[Any], Any]]] = {
     "actions": tuple,
@@ -230,4 +242,5 @@ _SPECIAL: Final[Mapping[str, Callable[[Any], Any]]] = {
     "plugins": _plugins,
     "queue_depth": _depths,
     "budgets": _budgets,
+    "usage_params": _usage_params,
 }

@@ -6,6 +6,7 @@ the line and what would be right.
 Reference: pkg/scheduler/conf_util/scheduler_conf_util.go (scheduler-core §2.2, §2.3).
 """
 
+import datetime
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -35,6 +36,11 @@ _IGNORED_SWITCHES: Final = frozenset(
     }
 )
 """Read by nobody in the reference either."""
+
+
+_USAGE_FIELDS: Final = frozenset(
+    {"clientType", "connectionString", "connectionStringEnvVar", "usageParams"}
+)
 
 
 class Place:
@@ -117,16 +123,16 @@ def _configuration(place: Place) -> dict[str, Any]:
         "tiers": _tiers,
         "queueDepthPerAction": _depths,
         "scenarioSearchBudgets": _budgets,
+        "usageDBConfig": _usage_params,
     }
     names = {
         "actions": "actions",
         "tiers": "plugins",
         "queueDepthPerAction": "queue_depth",
         "scenarioSearchBudgets": "budgets",
+        "usageDBConfig": "usage_params",
     }
     for key, value in _mapping(place).items():
-        if key == "usageDBConfig":
-            continue  # usage comes in with the cycle's inputs
         if key not in readers:
             raise value.error(f"no such field; known: {', '.join(sorted(readers))}")
         if value.value is not None:
@@ -215,6 +221,23 @@ def _budgets(place: Place) -> SearchBudgets:
             {k: _ms(v) for k, v in _mapping(per_generator).items()} if per_generator else {}
         ),
     )
+
+
+def _usage_params(place: Place) -> Mapping[str, Any]:
+    """The parameters alone: the books are the source, and an address may hold a password."""
+    values = _mapping(place)
+    for key, value in values.items():
+        if key not in _USAGE_FIELDS:
+            raise value.error(f"no such field; known: {', '.join(sorted(_USAGE_FIELDS))}")
+    params = values.get("usageParams")
+    if params is None or params.value is None:
+        return {}
+    return {key: _plain_param(value.plain()) for key, value in _mapping(params).items()}
+
+
+def _plain_param(value: Any) -> Any:
+    """YAML reads a time without quotes as one; settings are JSON."""
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _ms(place: Place) -> int:

@@ -14,6 +14,13 @@ queueDepthPerAction:
   reclaim: 5
 scenarioSearchBudgets:
   maxJobSearchDuration: 30s
+usageDBConfig:
+  clientType: prometheus
+  connectionString: http://user:secret@prometheus
+  usageParams:
+    windowType: tumbling
+    tumblingWindowStartTime: 2026-01-01T00:00:00Z
+    windowSize: 2d
 """
 
 
@@ -44,6 +51,19 @@ def test_reference_yaml():
     assert config.plugins[1] == PluginOption(name="nodeplacement", arguments={"cpu": "spread"})
     assert config.queue_depth == {"reclaim": 5}
     assert config.budgets.max_job == 30_000
+    assert config.usage_params == {
+        "windowType": "tumbling",
+        "tumblingWindowStartTime": "2026-01-01T00:00:00+00:00",
+        "windowSize": "2d",
+    }
+    assert "secret" not in str(config.settings())
+
+
+def test_history_counts_only_when_asked_for():
+    assert Config(**parse_yaml(YAML.partition("usageDBConfig")[0])).usage_params is None
+    assert config_of({"actions": "allocate", "usageDBConfig": {}}, {}).usage_params == {}
+    with pytest.raises(ConfigError, match="usage_params is 'week', want an object"):
+        parse_settings({"usage_params": "week"})
 
 
 @pytest.mark.parametrize(

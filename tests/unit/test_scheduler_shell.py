@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from kai_es.cycle import UsageFeed
+from kai_es.cycle import Pace, UsageFeed
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.events.catalogue import BIND_REQUESTS, SNAPSHOT
 from kai_es.events.codec import decode, unpack
@@ -339,7 +339,7 @@ def test_usage_is_an_input_and_new_usage_starts_a_cycle():
     async def scenario():
         circle = Circle()
         store = Usage()
-        feed = UsageFeed(store, circle.clock, shard="default", fetch_s=10)
+        feed = UsageFeed(store, circle.clock, shard="default", pace=lambda: Pace(10))
         scheduler = circle.scheduler(usage=feed)
         await a_cluster(circle.informer)
         async with circle.running(scheduler.run()):

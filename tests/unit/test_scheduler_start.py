@@ -8,7 +8,7 @@ from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Cycle
 from kai_es.ports.eventlog import Position
 from kai_es.reader.restore import stored
-from kai_es.runtime.scheduling import LazyCheckpoints, SchedulerPart
+from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
 from streams.snapshot import SnapshotStream
 from tests.books.stores import MemoryCheckpoints
 from tests.histories.circle import (
@@ -38,7 +38,8 @@ class Site:
     def part(self):
         def make(view):
             self.starts.append(view.world.offset)
-            return a_scheduler(view._log, self.leadership, self.clock, world=view.world)
+            scheduler = a_scheduler(view._log, self.leadership, self.clock, world=view.world)
+            return Running(scheduler)
 
         async def opening():
             return self.checkpoints

@@ -1,6 +1,6 @@
 import asyncio
 
-from kai_es.cycle.usage import UsageFeed
+from kai_es.cycle.usage import NOTHING, Pace, UsageFeed
 from kai_es.ports.errors import UnavailableError
 from kai_es.ports.stores import DecayedUsage
 from tests.histories.builders import T0
@@ -20,7 +20,7 @@ class Source:
 
 
 def feed_of(source):
-    return UsageFeed(source, source.clock, shard="default", fetch_s=10, stale_ms=300_000)
+    return UsageFeed(source, source.clock, shard="default", pace=lambda: Pace(10, 300_000))
 
 
 async def at(clock, seconds):
@@ -75,5 +75,44 @@ def test_nothing_fetched_is_not_stale():
     async def main():
         source = Source(LoopClock())
         assert not feed_of(source).is_stale(T0 + 10**9)
+
+    run_virtual(main())
+
+
+def test_problem_is_told_when_decisions_rest_on_nothing_or_on_old_figures():
+    async def main():
+        clock = LoopClock()
+        source = Source(clock)
+        source.away = True
+        feed = feed_of(source)
+        running = asyncio.ensure_future(feed.run(lambda: None))
+        await at(clock, 1)
+        assert feed.problem() == "no usage yet: no database"
+        source.away = False
+        await at(clock, 10)
+        assert feed.problem() == ""
+        source.away = True
+        await at(clock, 100)
+        assert feed.problem() == ""
+        await at(clock, 400)
+        assert feed.problem() == "usage is old: no database"
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_history_that_no_longer_counts_is_forgotten():
+    async def main():
+        clock = LoopClock()
+        pace, news = [Pace(10)], []
+        feed = UsageFeed(Source(clock), clock, shard="default", pace=lambda: pace[0])
+        running = asyncio.ensure_future(feed.run(lambda: news.append(clock.monotonic_s())))
+        await at(clock, 15)
+        assert feed.latest.by_queue
+        pace[0] = None
+        await at(clock, 18)
+        assert feed.latest == NOTHING
+        assert len(news) == 2
+        running.cancel()
 
     run_virtual(main())
