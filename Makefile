@@ -34,7 +34,7 @@ test: $(STAMP) ## everything a change must pass, real Kafka and PostgreSQL inclu
 	$(PY) -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist loadgroup
 
 test-long: $(STAMP) ## fault runs, large seeds
-	$(PY) -m pytest -m long --session-timeout=0
+	$(PY) -m pytest -m long --session-timeout=86400
 	$(PY) -m pytest tests/property -m "not long" --hypothesis-profile=search
 
 bench: $(STAMP) ## all benchmark shapes, one JSON object per line
