@@ -209,6 +209,11 @@ class Torment:
         self._tell(f"{name} goes on")
 
 
+def crowding():
+    """How much more time a machine needs on which more runs than this test."""
+    return max(1.0, os.getloadavg()[0] / (4 * (os.cpu_count() or 1)))
+
+
 async def healthy(platform, view, *, within_s):
     """21: after so many seconds every process is ready, every lag < 5 s, and no pod is left that
     could be placed."""

@@ -10,13 +10,19 @@ from kai_es.runtime.wiring import open_log
 from kai_es.simulate.workload import Sizes, generate
 from kai_es.storage.checkpoint import PostgresCheckpoints
 from tests.platform import checks
-from tests.platform.kafka_stack import KafkaPlatform, Torment, healthy
+from tests.platform.kafka_stack import KafkaPlatform, Torment, crowding, healthy
 from tests.platform.stack import until_done
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
 OUTAGE_MS = 30_000
 """The longest time that faults can keep a pod's end from being seen."""
+
+
+CONFIG = """\
+actions: allocate, consolidation, reclaim, preempt, stalegangeviction
+usageDBConfig: {usageParams: {windowSize: 1h, fetchInterval: 3s}}
+"""
 
 
 class Form(NamedTuple):
@@ -49,7 +55,9 @@ async def a_run(root, seed, form):
     """Load, torment, heal, stop; then every invariant."""
     began = time.monotonic()
     workload = generate(seed, form.sizes)
-    platform = KafkaPlatform(root, seed=seed)
+    config = root / "config.yaml"
+    config.write_text(CONFIG)
+    platform = KafkaPlatform(root, seed=seed, config=str(config))
     torment = Torment(platform, seed, seconds=form.seconds, pause_s=form.pause_s)
     try:
         await platform.start()
@@ -58,7 +66,7 @@ async def a_run(root, seed, form):
             await torment.run()
             await loading
             over = time.monotonic()
-            await healthy(platform, view, within_s=form.heal_s)
+            await healthy(platform, view, within_s=form.heal_s * crowding())
             healed_s = time.monotonic() - over
             await until_done(view, workload.n_pods)
             await view.until(lambda: not list(view.world.open_requests()))
@@ -71,6 +79,7 @@ async def a_run(root, seed, form):
             cycles = await checks.log_holds(opened.log, PostgresCheckpoints(platform.engine))
             await checks.one_result_each(opened.log)
             await checks.books_exact(platform.settings, platform.engine, opened.log)
+        assert any(recorded.cycle.inputs.usage for recorded in cycles), "history never counted"
         checks.kubelet_agrees(platform.engine, platform.instance.cluster, slack_ms=OUTAGE_MS)
     except BaseException:
         print("\n".join(torment.told))
