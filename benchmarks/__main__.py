@@ -21,6 +21,8 @@ SHAPES = {
     "binds": "benchmarks.cluster_parts",
     "books": "benchmarks.books",
     "intake": "benchmarks.cluster_parts",
+    "latency": "benchmarks.latency",
+    "latency-kafka": "benchmarks.latency",
     "log": "benchmarks.log",
     "log-kafka": "benchmarks.log_kafka",
     "rows": "benchmarks.rows",
