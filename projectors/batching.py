@@ -9,8 +9,10 @@ import msgspec
 
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.codec import pack
+from kai_es.events.decisions import Cycle
+from kai_es.events.digest import as_given, plain
 from kai_es.events.envelope import Envelope
-from kai_es.events.snapshot import Batch, Cursor, Origin
+from kai_es.events.snapshot import Batch, Cursor, Origin, Row
 from projectors.sources import SOURCES, Part, Unit
 
 BATCH_ROWS_MAX: Final = 2_000
@@ -105,7 +107,18 @@ def batch_of(units: Sequence[Unit], *, prev: int, time: int, cursors: Mapping[Pa
 
 def batch_id(batch: Batch) -> str:
     """Deterministic id: what it continues, and a digest of its rows."""
-    return f"{batch.prev}/{hashlib.sha256(_encoder.encode(batch.rows)).hexdigest()[:32]}"
+    return f"{batch.prev}/{hashlib.sha256(_bytes_of(batch.rows)).hexdigest()[:32]}"
+
+
+def _bytes_of(rows: Sequence[Row]) -> bytes:
+    """Rows as a list, cycles in the form that later fields do not change."""
+    if not any(isinstance(row, Cycle) for row in rows):
+        return _encoder.encode(rows)
+    head = _encoder.encode([None] * len(rows))[: -len(rows)]  # None is one byte
+    return head + b"".join(
+        as_given.encode(plain(row)) if isinstance(row, Cycle) else _encoder.encode(row)
+        for row in rows
+    )
 
 
 def batch_envelope(batch: Batch, *, ingest_ms: int, producer: str) -> Envelope:
