@@ -26,7 +26,7 @@ from kai_es.binder.plan import (
 from kai_es.binder.progress import Progress
 from kai_es.binder.results import LEASE_AGE_S, Results
 from kai_es.events.requests import Answer, BindRequested, Refused, Request, Result
-from kai_es.kube.labels import CLOSED_REQUEST, RECEIVED_RESOURCE_TYPE
+from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites
@@ -178,11 +178,19 @@ class Walker:
                 uid=request.pod_uid,
                 rv=rv,
                 node=request.node,
-                annotations={RECEIVED_RESOURCE_TYPE: request.received},
+                annotations=_annotations(request),
             )
         return self._cluster.delete(
             PODS, request.namespace, request.pod, uid=request.pod_uid, rv=rv
         )
+
+
+def _annotations(request: BindRequested) -> dict[str, str]:
+    """What a bound pod tells of its devices and zones."""
+    found = {RECEIVED_RESOURCE_TYPE: request.received}
+    if request.zones:
+        found[NUMA_PREDICTED] = msgspec.json.encode(request.zones, order="deterministic").decode()
+    return found
 
 
 def _said(exc: ConflictError | GoneError | RefusedError | UnavailableError) -> Answer:

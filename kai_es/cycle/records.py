@@ -91,6 +91,7 @@ def _request(cycle: Cycle, op: Bind | Evict) -> Request:
             gpu_groups=op.gpu_groups,
             claims=op.claims,
             extended=op.extended,
+            zones=op.zones,
         )
     return EvictRequested(
         request_id=identity,

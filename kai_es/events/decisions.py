@@ -96,11 +96,19 @@ class ExtendedGrant(msgspec.Struct, frozen=True, array_like=True):
     mappings: tuple[ContainerMapping, ...]
 
 
+class ZoneAmount(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod gets of one NUMA zone: resource -> quantity, by the node's own names."""
+
+    zone: str
+    amount: dict[str, str]
+
+
 class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bind"):
     """A pod is to be bound to a node whose resources are idle now.
 
     score: sum of the node's scores, for the decision ledger; gpu_portion in hundredths.
     claims, extended: devices of the pod's claims and of its extended resources.
+    zones: NUMA zones that it is expected to get.
     """
 
     pod_uid: str
@@ -119,6 +127,7 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="b
     score: float = 0.0
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
+    zones: tuple[ZoneAmount, ...] = ()
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pipeline"):

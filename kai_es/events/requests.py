@@ -5,7 +5,7 @@ Key: pod uid. Ids of requests are `<shard>/<cycle>/<pod uid>`.
 
 import msgspec
 
-from kai_es.events.decisions import ClaimGrant, ExtendedGrant
+from kai_es.events.decisions import ClaimGrant, ExtendedGrant, ZoneAmount
 
 
 def request_id(*, shard: str, cycle: int, pod_uid: str) -> str:
@@ -27,6 +27,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     supersedes: id of the previous request for this pod, "" = none; history only.
     gpu_portion: share of each device with two decimals, in hundredths (50 = 0.50).
     claims, extended: devices of the pod's claims and of its extended resources.
+    zones:      NUMA zones that the pod is expected to get.
     """
 
     request_id: str
@@ -48,6 +49,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     gpu_groups: tuple[str, ...] = ()
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
+    zones: tuple[ZoneAmount, ...] = ()
 
 
 class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="evict"):

@@ -64,6 +64,16 @@ class ExtendedContainer(msgspec.Struct, frozen=True, array_like=True):
     requests: tuple[tuple[str, int, int], ...]
 
 
+class ContainerRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What one container of a pod asks for, in the units of `PodSpec.requests`.
+
+    kind: "" = container, "sidecar", "init" = runs alone, before the ones after it.
+    """
+
+    kind: str
+    requests: dict[str, int]
+
+
 class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What of a pod decides where it may run; equal for all replicas of a workload.
 
@@ -84,6 +94,9 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                    config maps, secrets, API tokens).
     config_maps:   names of config maps the pod cannot start without.
     resource_claims: (name in the pod, claim name or template name, "claim" | "template").
+    guaranteed:    its QoS class is Guaranteed.
+    containers:    what each asks for, init containers first; () = there is one, with `requests`.
+    overhead:      of the pod as a whole; only with `containers`.
     extended:      containers that ask for extended resources, which a device class may serve.
     """
 
@@ -102,6 +115,9 @@ class PodSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     volumes: tuple[str, ...] = ()
     config_maps: tuple[str, ...] = ()
     resource_claims: tuple[tuple[str, str, str], ...] = ()
+    guaranteed: bool = False
+    containers: tuple[ContainerRequest, ...] = ()
+    overhead: dict[str, int] = {}
     extended: tuple[ExtendedContainer, ...] = ()
     scheduler: str = ""
     priority: int | None = None

@@ -23,7 +23,7 @@ from kai_es.kube.labels import (
     USER_LABEL,
 )
 from kai_es.kube.objects import ExtendedContainer, Pod, PodSpec, Toleration
-from kai_es.kube.pod_requests import asked
+from kai_es.kube.pod_requests import asked, by_container
 from kai_es.kube.raw_pod import RawContainer, RawPod, RawReference, RawResources, RawSpec, RawStatus
 from kai_es.kube.resources import extended_requests, requested
 from kai_es.kube.shape import Metadata, shaped, uid_of
@@ -35,6 +35,7 @@ KEPT_ANNOTATIONS: Final = (NUMA_OBSERVED, NUMA_PREDICTED, SHARED_GPU_CONFIG_MAP,
 
 _TOKEN_VOLUME: Final = "kube-api-access-"  # projected by the API server into every pod
 _ALWAYS: Final = "Always"
+_GUARANTEED: Final = "Guaranteed"
 _STAMP_PARTS: Final = 2
 _json: Final = msgspec.json.Encoder(order="deterministic")
 
@@ -79,7 +80,7 @@ def parse_pod(raw: object) -> Pod:
         owner=owner_of(metadata),
         closed_request=annotations.get(CLOSED_REQUEST, ""),
         claim_names=_claim_names(status) if status.resource_claim_statuses else (),
-        spec=_spec(spec, raw, metadata.name, annotations, what=what),
+        spec=_spec(spec, raw, metadata.name, annotations, qos=status.qos_class or "", what=what),
     )
 
 
@@ -123,9 +124,10 @@ def owner_of(metadata: Metadata) -> tuple[str, str]:
 
 
 def _spec(
-    spec: RawSpec, raw: Any, name: str, annotations: Mapping[str, str], *, what: str
+    spec: RawSpec, raw: Any, name: str, annotations: Mapping[str, str], *, qos: str, what: str
 ) -> PodSpec:
     need = asked(spec, annotations, what=what)
+    containers = by_container(spec, need, what=what)
     raw_spec = raw.get("spec") or {}
     return PodSpec(
         requests=need.requests,
@@ -159,6 +161,11 @@ def _spec(
             if claim.resource_claim_name
             else (claim.name, claim.resource_claim_template_name or "", "template")
             for claim in spec.resource_claims or ()
+        ),
+        guaranteed=qos == _GUARANTEED,
+        containers=containers,
+        overhead=(
+            dict(requested(spec.overhead, what=what, field="spec.overhead")) if containers else {}
         ),
         extended=_extended(spec, what=what),
         scheduler=spec.scheduler_name or "",

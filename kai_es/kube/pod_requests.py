@@ -17,7 +17,7 @@ from kai_es.kube.labels import (
     MIG_PREFIX,
     PODS,
 )
-from kai_es.kube.objects import GpuRequest
+from kai_es.kube.objects import ContainerRequest, GpuRequest
 from kai_es.kube.quantity import AMOUNT_MAX
 from kai_es.kube.raw_pod import RawContainer, RawSpec
 from kai_es.kube.resources import Amounts, requested
@@ -64,6 +64,27 @@ def asked(spec: RawSpec, annotations: Mapping[str, str], *, what: str) -> Asked:
     total.update(gpu.mig)
     total[PODS] = 1
     return Asked(total, gpu, request_type, legacy)
+
+
+def by_container(spec: RawSpec, need: Asked, *, what: str) -> tuple[ContainerRequest, ...]:
+    """What each container asks for, init containers first; () = one that asks for all of it.
+
+    Raises:
+        InvalidObjectError: an amount that is none.
+    """
+    found = [
+        ContainerRequest(
+            "sidecar" if one.restart_policy == _ALWAYS else "init",
+            dict(_of(one, f"spec.initContainers[{n}]", what=what)),
+        )
+        for n, one in enumerate(spec.init_containers or ())
+    ]
+    found += [
+        ContainerRequest("", dict(_of(one, f"spec.containers[{n}]", what=what)))
+        for n, one in enumerate(spec.containers or ())
+    ]
+    whole = {name: amount for name, amount in need.requests.items() if name != PODS}
+    return () if len(found) == 1 and found[0].requests == whole else tuple(found)
 
 
 def _peak(spec: RawSpec, *, what: str) -> Amounts:

@@ -149,6 +149,7 @@ class RawStatus(_Camel):
     phase: str | None = None
     start_time: str | None = None
     nominated_node_name: str | None = None
+    qos_class: str | None = None
     resource_claim_statuses: list[RawClaimName] | None = None
 
 

@@ -6,7 +6,7 @@
 
 import msgspec
 
-from kai_es.events.decisions import ClaimGrant, ExtendedGrant, Reason
+from kai_es.events.decisions import ClaimGrant, ExtendedGrant, Reason, ZoneAmount
 from kai_es.snapshot.status import TaskStatus
 
 
@@ -20,6 +20,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     gpu_groups, received, gpu_count, gpu_portion: what it holds of devices (binder.md §3.1).
     claims, extended: devices that its bind request gives it, as long as it has not started; later
                 the claims themselves say so.
+    zones:      NUMA zones that its bind request gives it.
     request_id: its last request, "" = none; a new one names it in `supersedes`.
     """
 
@@ -32,6 +33,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str = ""
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
+    zones: tuple[ZoneAmount, ...] = ()
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from kai_es.events.decisions import Bind, ClaimGrant, Cycle, Evict, ExtendedGrant
+from kai_es.events.decisions import Bind, ClaimGrant, Cycle, Evict, ExtendedGrant, ZoneAmount
 from kai_es.events.requests import (
     AttemptFailed,
     Bound,
@@ -95,6 +95,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     outcome: Outcome = UNKNOWN
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
+    zones: tuple[ZoneAmount, ...] = ()
 
     def order(self) -> tuple[int, str, int]:
         """Key by which one pod's requests follow each other."""
@@ -125,6 +126,7 @@ def requests_of(cycle: Cycle, *, incarnation: int) -> Iterable[Request]:
             request.gpu_groups = op.gpu_groups
             request.claims = op.claims
             request.extended = op.extended
+            request.zones = op.zones
         yield request
 
 
@@ -190,6 +192,7 @@ def task_state(seen: Sighting, requests: Sequence[Request]) -> TaskState:
         request_id=requests[-1].id if requests else "",
         claims=promised.claims if promised is not None else (),
         extended=promised.extended if promised is not None else None,
+        zones=grant.zones if grant is not None else (),
     )
 
 

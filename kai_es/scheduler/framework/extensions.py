@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_es.events.decisions import Reason
+from kai_es.events.decisions import Reason, ZoneAmount
 
 if TYPE_CHECKING:
     from kai_es.scheduler.columns.jobs import Job
@@ -93,6 +93,9 @@ class Extensions:
     scores:      float64 [N] or None per placement; added up.
     gpu_scores:  score of a shared device (MiB used) or of a whole one (None) on a node with so many
                  MiB per device, None = not offered; added up.
+    choose_zones: choose NUMA zones for a task about to be placed on a node, on idle resources or
+                 not; whether it has to start anew there.
+    zones:       the NUMA zones that a task has on a node.
     generators:  scenario generators by name.
     allocated, deallocated: events; row and node.
     """
@@ -122,6 +125,8 @@ class Extensions:
     node_checks: list[NodeCheck] = field(default_factory=list)
     scores: "list[Callable[[Fit, NodeSet, int], Scores | float]]" = field(default_factory=list)
     gpu_scores: list[Callable[[int | None, int], float | None]] = field(default_factory=list)
+    choose_zones: Callable[[int, int, bool], bool] | None = None
+    zones: Callable[[int, int], tuple[ZoneAmount, ...]] | None = None
     generators: dict[str, Any] = field(default_factory=dict)
     allocated: list[Callable[[int, int], None]] = field(default_factory=list)
     deallocated: list[Callable[[int, int], None]] = field(default_factory=list)

@@ -148,6 +148,7 @@ class Ledger:
             gpu_groups=op.groups,
             claims=grants[0],
             extended=grants[1],
+            zones=() if session.ext.zones is None else session.ext.zones(op.task, op.node),
         )
 
     def _pipeline(self, op: Op, action: str) -> Pipeline:

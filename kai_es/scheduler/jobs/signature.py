@@ -39,6 +39,12 @@ def labels_signature(namespace: str, labels: Mapping[str, str]) -> bytes:
     return hashlib.sha256(_encode((namespace, labels))).digest()
 
 
+def alignment_signature(spec: PodSpec) -> bytes:
+    """What of a pod decides how the NUMA zones of nodes treat it, as a digest."""
+    parts = (spec.requests, spec.containers, spec.overhead, spec.guaranteed)
+    return hashlib.sha256(_encode(parts)).digest()
+
+
 def job_signature(tree: JobTree, pods: Sequence[Sequence[bytes]]) -> bytes:
     """The signature of a job.
 

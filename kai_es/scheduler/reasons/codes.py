@@ -33,7 +33,7 @@ group). Otherwise `no-node-fits`, whose parts are reasons of nodes, each with th
 nodes: `not-enough`, `not-enough-mig` (resource), `device-too-small`, `no-free-device`,
 `node-not-ready` (problems), `gpu-memory-unknown` (node), `taint` (key, value), `node-affinity`,
 `pod-affinity`, `pod-anti-affinity`, `pod-unwanted` (anti-affinity of a pod there), `host-ports`,
-`node-volume` (text), `gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node),
+`node-volume` (text), `numa`, `gpu-task-on-cpu-node`, `cpu-task-on-gpu-node`, `legacy-mig` (node),
 `mig-on-other-node`, `mig-beside-legacy` (tasks), `mig-strategy-single`, `mig-strategy-mixed`,
 `node-over-capacity`, `pod-slots`, `claim-unmet` (error), `claim-elsewhere` (claim),
 `share-on-dra-node`, `gpus-not-served`.
@@ -87,6 +87,7 @@ POD_ANTI_AFFINITY: Final = "pod-anti-affinity"
 POD_UNWANTED: Final = "pod-unwanted"
 HOST_PORTS: Final = "host-ports"
 NODE_VOLUME: Final = "node-volume"
+NUMA: Final = "numa"
 GPU_TASK_ON_CPU_NODE: Final = "gpu-task-on-cpu-node"
 CPU_TASK_ON_GPU_NODE: Final = "cpu-task-on-gpu-node"
 LEGACY_MIG: Final = "legacy-mig"

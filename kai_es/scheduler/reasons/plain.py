@@ -259,6 +259,7 @@ _NODE_WORDS: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.POD_UNWANTED: lambda _r: "near pods that must be apart from the pod",
     codes.HOST_PORTS: lambda _r: "the host's ports that the pod wants are taken",
     codes.NODE_VOLUME: lambda r: f"no volume for the pod ({text_of(r.args, 'text')})",
+    codes.NUMA: lambda _r: "the NUMA zones left cannot serve the pod as the kubelet wants it",
     codes.GPU_TASK_ON_CPU_NODE: lambda _r: "not for GPU workloads",
     codes.CPU_TASK_ON_GPU_NODE: lambda _r: "not for CPU workloads",
     codes.LEGACY_MIG: lambda _r: "no place for the old form of MIG request",

@@ -337,6 +337,9 @@ _NODE_TEXTS: Final[Mapping[str, _NodeText]] = {
         "node(s) didn't have free ports for the requested pod ports"
     ),
     codes.NODE_VOLUME: lambda args, _pod: text_of(args, "text"),
+    codes.NUMA: lambda _args, _pod: (
+        "node cannot NUMA-align the pod's resources under its Topology Manager policy"
+    ),
     codes.GPU_TASK_ON_CPU_NODE: lambda args, pod: (
         f"gpu task: <{pod}> can't run on non gpu nodes, node: <{text_of(args, 'node')}>"
     ),

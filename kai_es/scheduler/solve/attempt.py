@@ -171,10 +171,17 @@ class Attempt:
         return False
 
     def _put(self, task: int, n: int, *, idle: bool) -> None:
-        if idle and not self._pipeline_only:
+        idle = idle and not self._pipeline_only
+        anew = self._anew(task, n, idle=idle)
+        if idle:
             self._statement.allocate(task, n)
         else:
-            self._statement.pipeline(task, n, update=not self._pipeline_only)
+            self._statement.pipeline(task, n, update=anew or not self._pipeline_only)
+
+    def _anew(self, task: int, n: int, *, idle: bool) -> bool:
+        """Whether a victim that is offered its own node has to start there anew."""
+        choose = self._session.ext.choose_zones
+        return choose is not None and choose(task, n, idle)
 
     def _put_checked(self, task: int, n: int, idle: bool) -> bool:
         """As `_put`, for shapes whose place on the node is chosen last."""
@@ -195,9 +202,10 @@ class Attempt:
             groups, waits = pick
             session.tried_groups[task] = groups
             idle = idle and not waits
+        anew = self._anew(task, n, idle=idle)
         if idle:
             self._statement.allocate(task, n, groups, choice)
         else:
-            update = not self._pipeline_only and not shape.shared
+            update = anew or (not self._pipeline_only and not shape.shared)
             self._statement.pipeline(task, n, groups, choice, update=update)
         return True

@@ -1,15 +1,20 @@
 """What jobs have in common that fail alike, as a key.
 
 Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no hash per job. Where
-pods have rules about other pods, namespace and labels are in it as well.
+pods have rules about other pods, namespace and labels are in it as well; with the plugin `numa`
+what is asked for too.
 """
 
 from kai_es.kube.objects import TopologyConstraint
-from kai_es.scheduler.flags import SIGNATURES_WITHOUT_LABELS
+from kai_es.scheduler.flags import SIGNATURES_WITHOUT_LABELS, SIGNATURES_WITHOUT_ZONES
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
-from kai_es.scheduler.jobs.signature import labels_signature, pod_signature
+from kai_es.scheduler.jobs.signature import (
+    alignment_signature,
+    labels_signature,
+    pod_signature,
+)
 from kai_es.scheduler.jobs.tree import Member, PodSet
 
 Constraint = tuple[str, str, str]
@@ -58,7 +63,10 @@ def _pod(session: Session, task: int) -> bytes:
     shape = row.shape
     known = session.pod_signatures.get(shape)
     if known is None:
-        known = session.pod_signatures[shape] = pod_signature(shape.spec)
+        known = pod_signature(shape.spec)
+        if session.ext.zones is not None and SIGNATURES_WITHOUT_ZONES not in session.flags:
+            known += alignment_signature(shape.spec)  # more may be aligned where less is not
+        session.pod_signatures[shape] = known
     if session.columns.rows.has_pod_affinity and SIGNATURES_WITHOUT_LABELS not in session.flags:
         # what keeps one pod away from another depends on their labels
         return known + labels_signature(row.pod.namespace, row.pod.labels)

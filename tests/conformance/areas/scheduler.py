@@ -18,7 +18,7 @@ from kai_es.snapshot.status import TaskStatus
 from tests.conformance.scheduler_cases.compare import View, count_differences, differences
 from tests.conformance.scheduler_cases.world import NOW_MS, Carried, Case, World, config_of
 
-WAITING_TAGS = frozenset({"numa"})
+WAITING_TAGS: frozenset[str] = frozenset()
 """Features that the scheduler does not have yet; cases with one are listed as waiting."""
 
 

@@ -11,6 +11,7 @@ from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.columns.resources import GPU_ROW
 from kai_es.scheduler.framework.failures import task_reason
 from kai_es.scheduler.framework.session import Session
+from kai_es.scheduler.plugins.numa import Numa
 from kai_es.scheduler.reasons import render
 from kai_es.snapshot.status import TaskStatus
 from tests.conformance.scheduler_cases.world import NOW_MS, STARTED, STATUS, World
@@ -37,6 +38,12 @@ class View:
 
     def groups(self, task: str) -> tuple[str, ...]:
         return self.session.groups_of(self.row[task])
+
+    def zones(self, task: str) -> list[str]:
+        """Names of the NUMA zones that a task has."""
+        row, zones = self.row[task], self.session.ext.zones
+        n = self.session.node_of(row)
+        return [] if zones is None or n == NO_ROW else sorted(z.zone for z in zones(row, n))
 
     def job(self, name: str) -> Job:
         return next(job for job in self.session.columns.jobs.values() if job.name == name)
@@ -74,6 +81,8 @@ def _tasks(view: View, what: str, tasks: list[str], want: Case) -> Iterator[str]
             yield f"{what}: {task} is {status.name} on {view.node(task)}, want {wanted.name}"
         elif want.get("node") and view.node(task) != want["node"]:
             yield f"{what}: {task} is on {view.node(task)}, want {want['node']}"
+        if "numa_zones" in want and view.zones(task) != sorted(want["numa_zones"]):
+            yield f"{what}: {task} has zones {view.zones(task)}, want {want['numa_zones']}"
     rows = [view.session.row(view.row[task]) for task in tasks]
     sums = {
         "gpus_requested": sum(row.shape.gpu for row in rows) / GPU_MICRO,
@@ -134,6 +143,19 @@ def _nodes(view: View, nodes: Mapping[str, Case]) -> Iterator[str]:
         for key, amount in got.items():
             if key in want and abs(amount / GPU_MICRO - want[key]) > TOLERANCE:
                 yield f"node {name}: {key} is {amount / GPU_MICRO}, want {want[key]}"
+        if "numa_available" in want:
+            left = {zone: {"cpu_millicores": cpu} for zone, cpu in _zones_left(view, n).items()}
+            if left != want["numa_available"]:
+                yield f"node {name}: zones have {left}, want {want['numa_available']}"
+
+
+def _zones_left(view: View, n: int) -> dict[str, int]:
+    """CPU that the zones of a node have left."""
+    numa = next(rule for rule in view.session.ext.task_rules if isinstance(rule, Numa))
+    zones = numa.zones[n]
+    assert zones is not None, "a case expects zones of a node without any"
+    rooms = zip(zones.names, numa.rooms[n][0], strict=True)
+    return {name: room["cpu"] for name, room in rooms}
 
 
 def _domains(view: View, domains: Any) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The cluster of a case as a snapshot, and what carries over from round to round."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from kai_es.kube.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from kai_es.kube.labels import GPU_MICRO
+from kai_es.kube.labels import GPU_MICRO, NUMA_OBSERVED
 from kai_es.kube.objects import (
     GpuRequest,
     Node,
@@ -27,7 +28,7 @@ from kai_es.kube.objects import (
     SubGroup,
     TopologyConstraint,
 )
-from kai_es.kube.topologies import Topology, TopologyLevel
+from kai_es.kube.topologies import NumaNode, NumaZone, Topology, TopologyLevel
 from kai_es.scheduler.config import Config, PluginOption
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
@@ -64,6 +65,8 @@ class World:
             self.snapshot.set_priority_class(cls, rv=1)
         for node in case["nodes"]:
             self.snapshot.set_node(a_node(node), rv=1)
+            if "numa" in node:
+                self.snapshot.set_object(a_numa_node(node), rv=1)
         for queue in case["queues"]:
             self.snapshot.set_queue(a_queue(queue), rv=1)
         for topology in case["topologies"]:
@@ -199,6 +202,24 @@ def a_slice(raw: Case) -> ResourceSlice:
     )
 
 
+def a_numa_node(raw: Case) -> NumaNode:
+    layout = raw["numa"]
+    return NumaNode(
+        uid=raw["name"],
+        name=raw["name"],
+        policy=layout["policy"],
+        scope=layout["scope"],
+        zones=tuple(
+            NumaZone(
+                name=zone["name"],
+                allocatable={"cpu": zone["allocatable"]["cpu_millicores"]},
+                available={"cpu": zone["available"]["cpu_millicores"]},
+            )
+            for zone in layout["zones"]
+        ),
+    )
+
+
 def a_queue(raw: Case) -> Queue:
     def share(part: Case) -> QueueShare:
         return QueueShare(
@@ -286,6 +307,7 @@ def a_pod(job: Case, task: Case) -> Pod:
         group=job["name"],
         sub_group=task.get("sub_group") or "",
         labels=labels,
+        annotations=_zones(task),
         spec=a_spec(job, task),
     )
 
@@ -318,9 +340,20 @@ def a_spec(job: Case, task: Case) -> PodSpec:
         affinity=_affinity(task),
         claims=tuple(task.get("persistent_volume_claims") or ()),
         resource_claims=tuple((name, name, "claim") for name in task.get("resource_claims") or ()),
+        guaranteed=job.get("qos_class") == "Guaranteed",
         scheduler="kai-scheduler",
         priority=job["priority"],
     )
+
+
+def _zones(task: Case) -> dict[str, str]:
+    if "numa_placement_observed" not in task:
+        return {}
+    record = [
+        {"zone": part["zone"], "amount": {"cpu": f"{part['cpu_millicores']}m"}}
+        for part in task["numa_placement_observed"]
+    ]
+    return {NUMA_OBSERVED: json.dumps(record)}
 
 
 def _affinity(task: Case) -> Any:
