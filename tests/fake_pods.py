@@ -34,7 +34,7 @@ class FakePods:
         return self.nodes[name]
 
     def pod(self, name, uid=None, **fields):
-        """A pending pod; fields: node, phase, deleting, gates, annotations."""
+        """A pending pod; fields: node, phase, deleting, gates, annotations, labels."""
         self.rv += 1
         pod = {
             "metadata": {
@@ -43,6 +43,7 @@ class FakePods:
                 "uid": uid or f"uid-{name}",
                 "resourceVersion": str(self.rv),
                 "annotations": dict(fields.get("annotations", {})),
+                "labels": dict(fields.get("labels", {})),
             },
             "spec": {"nodeName": fields.get("node", "")},
             "status": {"phase": fields.get("phase", "Pending")},
@@ -108,7 +109,9 @@ class FakePods:
         after = await self._enter("patch", name)
         live = self._pod(name)
         self._check(live, uid, rv)
-        live["metadata"]["annotations"] |= changes["metadata"]["annotations"]
+        for field, values in changes["metadata"].items():
+            merged = live["metadata"].setdefault(field, {}) | values
+            live["metadata"][field] = {k: v for k, v in merged.items() if v is not None}
         self.touch(name)
         after()
         return copy.deepcopy(live)

@@ -4,8 +4,8 @@ A `Course` is told what happened and answers with the next step. Every course en
 result) or `Stop` (somebody else answers). Times are given in, in milliseconds since the epoch.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +20,7 @@ from kai_es.events.requests import (
     Request,
     Result,
 )
-from kai_es.kube.labels import CLOSED_REQUEST
+from kai_es.kube.labels import CLOSED_REQUEST, GPU_GROUP_LABEL, GPU_GROUPS_PREFIX
 
 RETRIES: Final = 5  # immediate ones after conflicts; with the first try they make one attempt
 ATTEMPTS: Final = 3  # that end in conflicts; something else keeps writing to this pod
@@ -55,6 +55,17 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Label:
+    """Label the pod with its shared devices on this resourceVersion; then `labelled`.
+
+    labels: by key, None = take it away.
+    """
+
+    rv: int
+    labels: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """Fetch the pod; then `looked`."""
 
@@ -64,9 +75,12 @@ class Close:
     """Patch `closed-request` on this resourceVersion; then `closed`, or what went wrong.
 
     So a delayed write of a stopped predecessor can only fail.
+
+    labels: of shared devices, taken away in the same write.
     """
 
     rv: int
+    labels: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +108,15 @@ class Stop:
     why: str
 
 
-Step: TypeAlias = FindNode | Write | Look | Close | Wait | End | Stop
+Step: TypeAlias = FindNode | Label | Write | Look | Close | Wait | End | Stop
 
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """What decides about a request in a pod as fetched."""
+    """What decides about a request in a pod as fetched.
+
+    group_labels: keys of its labels that name shared devices.
+    """
 
     uid: str
     rv: int
@@ -108,6 +125,7 @@ class PodSeen:
     deleting: bool
     gated: bool
     closed_request: str
+    group_labels: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> "PodSeen":
@@ -122,7 +140,19 @@ class PodSeen:
             deleting=bool(metadata.get("deletionTimestamp")),
             gated=bool(spec.get("schedulingGates")),
             closed_request=annotations.get(CLOSED_REQUEST, ""),
+            group_labels=tuple(k for k in sorted(metadata.get("labels") or {}) if _is_group(k)),
         )
+
+
+def _is_group(key: str) -> bool:
+    return key == GPU_GROUP_LABEL or key.startswith(GPU_GROUPS_PREFIX)
+
+
+def group_labels(groups: Sequence[str]) -> dict[str, str]:
+    """The labels of a pod that uses shared devices (binder.md §3.2)."""
+    if len(groups) == 1:
+        return {GPU_GROUP_LABEL: groups[0]}
+    return {GPU_GROUPS_PREFIX + group: group for group in groups}
 
 
 class Course:
@@ -148,6 +178,8 @@ class Course:
         self._retries = 0
         self._verdict: Result | None = None
         self._closing = False
+        groups = request.gpu_groups if isinstance(request, BindRequested) else ()
+        self._labels = group_labels(groups)
 
     # -- what happened
 
@@ -162,9 +194,15 @@ class Course:
     def node(self, uid: str | None) -> Step:
         """The node has this uid, None = there is no such node."""
         if uid == self.request.node_uid:
-            return Write(self._rv)
+            return self._write(self._rv)
         self._verdict = self._refused(NODE_GONE, Answer(message=f"node uid is {uid}"))
         return Look()
+
+    def labelled(self, pod: PodSeen) -> Step:
+        """The pod as labelled; labels that a request before this one left behind go."""
+        self._rv = pod.rv
+        old = {key: None for key in pod.group_labels if key not in self._labels}
+        return Label(pod.rv, old) if old else Write(pod.rv)
 
     def accepted(self, answer: Answer) -> Step:
         """The write was done."""
@@ -206,9 +244,10 @@ class Course:
                 return self._next_attempt(CONFLICT, Answer(status=409))
             self._verdict = self._failed(CONFLICT, Answer(status=409), final=True)
         if self._verdict is None:
-            return Write(pod.rv)
+            return self._write(pod.rv)
         self._closing = True
-        return Close(pod.rv)
+        takes_back = bool(self._labels) and not pod.node
+        return Close(pod.rv, dict.fromkeys(pod.group_labels) if takes_back else {})
 
     def closed(self) -> Step:
         """The pod carries our closing."""
@@ -216,6 +255,10 @@ class Course:
         return End(self._verdict)
 
     # -- what it means
+
+    def _write(self, rv: int) -> Step:
+        """Bind or delete; before a bind to shared devices the pod says which."""
+        return Label(rv, self._labels) if self._labels else Write(rv)
 
     def _as_it_is(self, pod: PodSeen) -> Step | None:
         """Success that is there already, or a pod to which nothing can happen any more."""

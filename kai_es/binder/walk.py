@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from kai_es.binder.plan import (
     Course,
     End,
     FindNode,
+    Label,
     Look,
     PodSeen,
     Step,
@@ -161,14 +162,22 @@ class Walker:
                 return course.looked(PodSeen.of(raw), self._clock.now_ms())
             case Write(rv):
                 return course.accepted(await self._write(request, rv))
-            case Close(rv):
-                changes = {"metadata": {"annotations": {CLOSED_REQUEST: request.request_id}}}
-                await self._cluster.patch(
-                    PODS, request.namespace, request.pod, changes, uid=request.pod_uid, rv=rv
-                )
+            case Label(rv, labels):
+                return course.labelled(PodSeen.of(await self._patch(request, rv, labels=labels)))
+            case Close(rv, labels):
+                closing = {CLOSED_REQUEST: request.request_id}
+                await self._patch(request, rv, labels=labels, annotations=closing)
                 return course.closed()
             case _:
                 raise AssertionError(f"{step} is no call")
+
+    def _patch(
+        self, request: Request, rv: int, **metadata: Mapping[str, str | None]
+    ) -> Awaitable[dict[str, Any]]:
+        changes = {"metadata": {key: value for key, value in metadata.items() if value}}
+        return self._cluster.patch(
+            PODS, request.namespace, request.pod, changes, uid=request.pod_uid, rv=rv
+        )
 
     def _write(self, request: Request, rv: int) -> Awaitable[Answer]:
         if isinstance(request, BindRequested):

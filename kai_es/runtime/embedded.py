@@ -50,7 +50,9 @@ class Stack:
         self.supervisor.start(Child(CLUSTER, [*argv, "--seed", str(seed)]))
         for _ in range(int(START_S / _POLL_S)):
             if (folder / "url").exists():
-                self.settings = replace(self.settings, kubeconfig=str(folder / "kubeconfig"))
+                self.settings = replace(
+                    self.settings, kubeconfig=str(folder / "kubeconfig"), simulated=True
+                )
                 return
             await asyncio.sleep(_POLL_S)
         raise ConfigError(
@@ -65,6 +67,8 @@ class Stack:
             argv += ["--kubeconfig", self.settings.kubeconfig]
         if self.settings.config:
             argv += ["--config", self.settings.config]
+        if self.settings.simulated:
+            argv.append("--simulated")
         self.supervisor.start(Child(PARTS, argv))
 
 

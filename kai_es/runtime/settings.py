@@ -30,6 +30,7 @@ class Settings:
     database:   SQLAlchemy URL; "" = the embedded PostgreSQL of the instance.
     kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
     config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
+    simulated:  the cluster is simulated, so its nodes share devices without reservation pods.
     """
 
     data: Path
@@ -39,6 +40,7 @@ class Settings:
     kubeconfig: str = ""
     config: str = ""
     shard: str = DEFAULT_SHARD
+    simulated: bool = False
     kafka_security: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -97,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"shard configuration, YAML (${ENV_CONFIG}); default: built-in defaults",
     )
     parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
+    parser.add_argument("--simulated", action="store_true", help=argparse.SUPPRESS)
 
 
 def from_args(args: argparse.Namespace) -> Settings:
@@ -114,5 +117,6 @@ def from_args(args: argparse.Namespace) -> Settings:
         kubeconfig=getattr(args, "kubeconfig", ""),
         config=getattr(args, "config", ""),
         shard=getattr(args, "shard", DEFAULT_SHARD),
+        simulated=getattr(args, "simulated", False),
         kafka_security=kafka_security() if kafka else {},
     )

@@ -161,6 +161,49 @@ async def test_bind_is_one_write_with_received_type(world, pods):
     assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Regular"}
 
 
+SHARED = {"received": "Fraction", "gpu_count": 1, "gpu_portion": 50}
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels"),
+    [
+        (("a",), {"runai-gpu-group": "a"}),
+        (("a", "b"), {"runai-gpu-group/a": "a", "runai-gpu-group/b": "b"}),
+    ],
+)
+async def test_pod_on_shared_devices_says_which_before_it_is_bound(world, pods, groups, labels):
+    final = await outcome(world, await world.order(gpu_groups=groups, **SHARED))
+    assert isinstance(final, Bound)
+    assert pods.calls == ["node", "patch", "bind"]
+    assert pods.pods["p"]["metadata"]["labels"] == labels
+    assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Fraction"}
+
+
+async def test_labels_that_an_earlier_request_left_behind_go(world, pods):
+    pods.pod("p", labels={"runai-gpu-group/old": "old", "app": "x"})
+    final = await outcome(world, await world.order(gpu_groups=("a",), **SHARED))
+    assert isinstance(final, Bound)
+    assert pods.calls == ["node", "patch", "patch", "bind"]
+    assert pods.pods["p"]["metadata"]["labels"] == {"runai-gpu-group": "a", "app": "x"}
+
+
+async def test_pod_that_is_not_bound_loses_its_labels_of_shared_devices(world, pods):
+    pods.faults = [("bind", "forbidden")]
+    request_id = await world.order(gpu_groups=("a",), **SHARED)
+    final = await outcome(world, request_id)
+    assert isinstance(final, AttemptFailed)
+    assert pods.pods["p"]["metadata"]["labels"] == {}
+    assert world.closed() == request_id
+
+
+async def test_pod_bound_elsewhere_keeps_its_labels_of_shared_devices(world, pods):
+    request_id = await world.order(gpu_groups=("a",), **SHARED)
+    pods.pod("p", node="n2", labels={"runai-gpu-group": "other"})
+    final = await outcome(world, request_id)
+    assert isinstance(final, Refused)
+    assert pods.pods["p"]["metadata"]["labels"] == {"runai-gpu-group": "other"}
+
+
 async def test_result_goes_to_the_partition_of_its_request(world, pods):
     request_id = await world.order(partition=5)
     await outcome(world, request_id)

@@ -9,7 +9,7 @@ from typing import Any
 from kai_es.cli.decide import decide_file
 from kai_es.scheduler import flags as rules
 
-WAITING_PROFILES: tuple[str, ...] = ("everything",)
+WAITING_PROFILES: tuple[str, ...] = ()
 """Profiles that need what the scheduler does not have yet."""
 
 
