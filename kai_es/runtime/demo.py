@@ -68,7 +68,8 @@ class Books(NamedTuple):
 class Demo:
     """One run.
 
-    once: all pods are created at once and none ends: done after the first cycle without an op.
+    once: all pods are there before the parts start, so that the first cycle sees them all, and none
+        ends: done after the first cycle without an op.
     """
 
     stack: Stack
@@ -83,21 +84,17 @@ class Demo:
         clock = SystemClock()
         self.started_ms = clock.now_ms()
         await self.stack.start_cluster(seed)
-        self.stack.start_parts(ALL_PARTS, listen="127.0.0.1:0")
-        start_s = clock.monotonic_s()
-        async with open_log(self.stack.settings) as opened:
-            view = View(opened.log, clock)
-            progress = Progress(view)
-            async with Client(found(self.stack.settings.kubeconfig), USER_AGENT) as client:
-                loader = Loader(client, clock)
-                following = asyncio.create_task(view.run())
-                loading = asyncio.create_task(loader.load(self.workload))
-                try:
-                    stalled = await self._watch(progress, loading, following, start_s)
-                finally:
-                    for task in (loading, following):
-                        task.cancel()
-                    await asyncio.gather(loading, following, return_exceptions=True)
+        async with Client(found(self.stack.settings.kubeconfig), USER_AGENT) as client:
+            loader = Loader(client, clock)
+            if self.once:
+                self._show(f"creating {self.workload.n_pods} pods")
+                await loader.load(self.workload)
+            self.stack.start_parts(ALL_PARTS, listen="127.0.0.1:0")
+            start_s = clock.monotonic_s()
+            async with open_log(self.stack.settings) as opened:
+                view = View(opened.log, clock)
+                progress = Progress(view)
+                stalled = await self._follow(view, progress, loader, start_s)
         world = view.world
         return Outcome(
             placed=len(progress.placed),
@@ -131,6 +128,21 @@ class Demo:
                 if not replayed.is_identical:
                     differences.append(f"cycle {replayed.recorded.cycle}: {replayed.difference}")
         return Books(sums, violation, len(cycles), n_identical, n_binding, differences)
+
+    async def _load(self, loader: Loader) -> None:
+        if not self.once:
+            await loader.load(self.workload)
+
+    async def _follow(self, view: View, progress: Progress, loader: Loader, start_s: float) -> bool:
+        """Create what is not there yet and show lines until the end; True = stalled."""
+        following = asyncio.create_task(view.run())
+        loading = asyncio.create_task(self._load(loader))
+        try:
+            return await self._watch(progress, loading, following, start_s)
+        finally:
+            for task in (loading, following):
+                task.cancel()
+            await asyncio.gather(loading, following, return_exceptions=True)
 
     async def _watch(
         self,

@@ -30,6 +30,7 @@ def pod_signature(spec: PodSpec) -> bytes:
         spec.priority,
         spec.topology_spread,
         spec.host_ports,
+        spec.start_host_ports,
     )
     return hashlib.sha256(_encode(parts)).digest()
 
