@@ -180,8 +180,9 @@ class Demo:
                 )
 
     def _is_done(self, progress: Progress) -> bool:
+        """A pod that ended while it was being evicted is gone: what counts is what was created."""
         now = tally(progress.view.world)
-        if now.pods < self.workload.n_pods or now.binding:
+        if len(progress.created) < self.workload.n_pods or now.binding:
             return False
         if now.pending == 0 and (self.once or now.running == 0):
             return True
