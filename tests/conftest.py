@@ -5,6 +5,7 @@ address) and `KAI_ES_TEST_POSTGRES` (URL of a database whose user may create dat
 """
 
 import itertools
+import logging
 import os
 import re
 
@@ -24,6 +25,10 @@ KAFKA = "tools.kafka:Broker"
 POSTGRES = "tools.postgres:Postgres"
 
 _numbers = itertools.count()
+
+
+# kafka-python tells of every lost connection, twice a second, and here they are lost on purpose.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
 def server(kind, variable, run):

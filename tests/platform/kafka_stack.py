@@ -211,7 +211,7 @@ class Torment:
 
 def crowding():
     """How much more time a machine needs on which more runs than this test."""
-    return max(1.0, os.getloadavg()[0] / (4 * (os.cpu_count() or 1)))
+    return max(1.0, os.getloadavg()[0] / (2 * (os.cpu_count() or 1)))
 
 
 async def healthy(platform, view, *, within_s):

@@ -1,0 +1,70 @@
+"""One `kai-es run` process and what it says of itself."""
+
+import asyncio
+import os
+import signal
+import sys
+
+import aiohttp
+
+from tools import process
+
+SAYS_S = 90.0
+"""A start, a client that gives up after 10 s, and a busy machine."""
+
+
+class Parts:
+    """Parts as one process; must not end unless it is told to.
+
+    Args:
+        folder: for its log and data.
+        names: of the parts.
+        options: of the command line, without dashes.
+        env: added to ours.
+    """
+
+    def __init__(self, folder, names, *, env=None, **options):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log = folder / "process.log"
+        port = process.free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        argv = [sys.executable, "-m", "kai_es.cli", "run", *names, "--data", str(folder)]
+        argv += ["--listen", f"127.0.0.1:{port}"]
+        for name, value in options.items():
+            argv += [f"--{name}", value]
+        self.process = process.start(argv, log=self.log, env={**os.environ, **(env or {})})
+
+    async def says(self, *words, beside=()):
+        """Wait until /readyz has these words; `beside` must not be in it then."""
+        text = ""
+        try:
+            async with asyncio.timeout(SAYS_S):
+                while (
+                    not text or any(w not in text for w in words) or any(w in text for w in beside)
+                ):
+                    assert self.process.poll() is None, f"ended: {self.log.read_text()[-3000:]}"
+                    text = await self._readyz()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(f"want {words}, /readyz says {text!r}") from None
+        return text
+
+    async def ready(self):
+        """Wait until nothing is wrong."""
+        await self.says("ok\n")
+
+    async def _readyz(self):
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz") as got:
+                return await got.text()
+        except aiohttp.ClientError:
+            return ""
+
+    def told(self, words):
+        """How many lines of its log have these words."""
+        return sum(words in line for line in self.log.read_text().splitlines())
+
+    def stop(self):
+        """End it in good order."""
+        if self.process.poll() is None:
+            process.stop(self.process, signal.SIGTERM)
