@@ -43,7 +43,7 @@ class Parts:
                     not text or any(w not in text for w in words) or any(w in text for w in beside)
                 ):
                     assert self.process.poll() is None, f"ended: {self.log.read_text()[-3000:]}"
-                    text = await self._readyz()
+                    text = await self._door("/readyz")
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"want {words}, /readyz says {text!r}") from None
@@ -53,11 +53,20 @@ class Parts:
         """Wait until nothing is wrong."""
         await self.says("ok\n")
 
-    async def _readyz(self):
+    async def gauge(self, name):
+        """One of its metrics, 0 while it does not answer."""
+        lines = (await self._door("/metrics")).splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    async def _door(self, path):
+        timeout = aiohttp.ClientTimeout(total=2)
         try:
-            async with aiohttp.ClientSession() as session, session.get(f"{self.url}/readyz") as got:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(self.url + path) as got,
+            ):
                 return await got.text()
-        except aiohttp.ClientError:
+        except (aiohttp.ClientError, TimeoutError):
             return ""
 
     def told(self, words):
@@ -68,3 +77,11 @@ class Parts:
         """End it in good order."""
         if self.process.poll() is None:
             process.stop(self.process, signal.SIGTERM)
+
+    def kill(self):
+        """End it as the kernel's memory killer does."""
+        process.stop(self.process, signal.SIGKILL)
+
+    def signal(self, number):
+        """Send it a signal."""
+        self.process.send_signal(number)
