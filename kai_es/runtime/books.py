@@ -1,11 +1,7 @@
 """The parts that keep the books: one local runner, or on Kafka a Faust worker for each."""
 
 import asyncio
-import os
-import socket
-import tempfile
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Engine
@@ -14,6 +10,7 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.eventlog import EventLog
 from kai_es.runtime.part import Part
 from kai_es.runtime.settings import Settings
+from kai_es.runtime.worker_place import take_place
 from kai_es.storage.checkpoint import PostgresCheckpoints
 from kai_es.storage.history import PostgresHistory
 from kai_es.storage.schema import upgrade
@@ -29,9 +26,6 @@ BOOKS: Final = ("usage", "history", "checkpoint")
 
 SILENT_S: Final = 30.0
 """Signs of life make a batch every 2 s; after so long the gate closes, too."""
-
-ENV_INSTANCE: Final = "KAI_ES_INSTANCE"
-"""Name of a worker that stays the same over restarts; default the host's name."""
 
 
 def books_of(log: EventLog, engine: Engine, clock: Clock, names: Collection[str]) -> Books:
@@ -83,14 +77,14 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
     from streams.worker import BooksWorker, WorkerSettings  # Faust takes a second to import
 
     books = books_of(log, engine, clock, (name,))
-    instance = os.environ.get(ENV_INSTANCE) or socket.gethostname()
+    place = take_place(name, f"{settings.kafka}/{settings.prefix}")
     worker = BooksWorker(
         WorkerSettings(
             bootstrap=settings.kafka,
             prefix=settings.prefix,
             name=name,
-            instance=f"{instance}-{name}",
-            data=Path(tempfile.gettempdir()) / f"kai-es-{instance}-{name}",
+            instance=place.instance,
+            data=place.folder,
             security=settings.kafka_security,
         ),
         books,
@@ -99,13 +93,17 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
     stop = asyncio.Event()
     driver = worker.driver
 
+    async def run() -> None:
+        with place.lock:
+            await worker.run(stop)
+
     def lag_s() -> float:
         works = driver.is_assigned and books.world.offset >= 0
         return max(clock.now_ms() - books.world.time, 0) / 1000 if works else 0.0
 
     return Part(
         name=name,
-        run=lambda: worker.run(stop),
+        run=run,
         stop=stop.set,
         ready=lambda: [t for t in (driver.trouble, books.trouble(), _silence(lag_s())) if t],
         gauges={

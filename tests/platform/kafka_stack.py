@@ -10,8 +10,8 @@ import time
 import aiohttp
 
 from kai_es.events.decisions import Bind, CycleInputs
-from kai_es.runtime.books import ENV_INSTANCE
 from kai_es.runtime.settings import DEFAULT_SHARD
+from kai_es.runtime.worker_place import ENV_INSTANCE
 from kai_es.scheduler import decide
 from tests.platform.stack import API_SERVER, BOOKS, PARTS, Platform
 from tools.kafka import Broker
