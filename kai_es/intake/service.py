@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -95,7 +96,7 @@ class Informer:
         Raises:
             FencedError: somebody else leads now: the process ends.
         """
-        backoff = Backoff(*LOG_BACKOFF_S)
+        backoff = Backoff(*LOG_BACKOFF_S, random.Random(self._holder))
         while True:
             try:
                 await self._take_turn()

@@ -93,6 +93,11 @@ class RunLedger:
         """Pods that hold resources."""
         return [_run(row) for row in self._sql.execute("SELECT * FROM run WHERE ended_ms = 0")]
 
+    def all(self) -> list[Run]:
+        """Every pod, by time bound."""
+        rows = self._sql.execute("SELECT * FROM run ORDER BY bound_ms, pod_uid")
+        return [_run(row) for row in rows]
+
     def close(self) -> None:
         """Close the file."""
         self._sql.close()

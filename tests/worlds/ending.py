@@ -1,0 +1,169 @@
+"""What must hold at the end of a world, when everything has come to rest."""
+
+import asyncio
+import hashlib
+
+from kai_es.audit.cycles import recorded_cycles
+from kai_es.audit.replay import replay
+from kai_es.audit.verify import verify
+from kai_es.eventlog.memory import MemoryLog
+from kai_es.events.requests import Bound
+from kai_es.intake.kinds import SOURCES
+from kai_es.ports.books import Place
+from kai_es.reader import View
+from kai_es.simulate.books import MemoryHistory, MemoryUsage
+from kai_es.simulate.kinds import KindTable
+from kai_es.simulate.virtual import VirtualClock
+from kai_es.snapshot import checkpoint
+from tests.worlds.processes import local_books
+
+REST_S = 8.0
+"""Longer than a follower of the log sleeps: what is folded is committed by then."""
+
+
+async def look_back(world):
+    """Check everything; the digest of the world's log."""
+    for slot in world.slots:
+        if not slot.name.startswith(("scheduler", "books")):
+            slot.is_down = True
+            slot.crash()
+    await asyncio.sleep(REST_S)
+    log = MemoryLog(store=world.store)
+    view = View(log, VirtualClock())
+    await view.catch_up()
+    _requests(world)
+    _present(world, view.world)
+    _equal_views(world, view.world)
+    await _verified(world, log)
+    await _replayed(world, log)
+    await _rebuilt(world, log)
+    _kubelets(world)
+    return _digest(world)
+
+
+def _requests(world):
+    """Invariants 1 and 3, against the API server's truth."""
+    truth = world.truth
+    for uid, (node, node_uid) in truth.bound.items():
+        finals = [
+            final
+            for request in truth.requests[uid].values()
+            for final in truth.finals.get(request.request_id, ())
+            if isinstance(final, Bound)
+        ]
+        if len({final.request_id for final in finals}) != 1:
+            world.failures.violated("1", f"{uid}, bound to {node}, has the results {finals}")
+        elif any(_is_elsewhere(truth, final.node_uid, node_uid) for final in finals):
+            world.failures.violated("1", f"{uid} is on {node_uid}, results name {finals}")
+    for requests in truth.requests.values():
+        for identity in requests:
+            if identity not in truth.finals:
+                world.failures.violated("3", f"{identity} has no final result")
+
+
+def _is_elsewhere(truth, ordered, found):
+    """Whether a pod is on another node than ordered, which was still there."""
+    return ordered != found and ordered in truth.alive.get("Node", {})
+
+
+def _present(world, folded):
+    """Invariant 14: the log shows what the API server has."""
+    kinds = {kind.kind: kind for kind in KindTable().kinds}
+    for source in SOURCES:
+        live = {
+            raw["metadata"]["uid"]: int(raw["metadata"]["resourceVersion"])
+            for raw in world.site.live(kinds[source.kind])
+        }
+        entries = folded.objects.live.get(source.kind, {})
+        if source.heartbeats:  # versions that differ in noise alone are not published
+            live = dict.fromkeys(live, 0) | {
+                uid: entries[uid].rank.rv for uid in live if uid in entries
+            }
+        found = {uid: entry.rank.rv for uid, entry in entries.items()}
+        if live != found:
+            differ = sorted(set(live.items()) ^ set(found.items()))
+            world.failures.violated("14", f"{source.kind}: log and API differ in {differ[:4]}")
+
+
+def _equal_views(world, folded):
+    """Invariant 9: every reader folds to the same, and so does a reloaded checkpoint."""
+    digest = checkpoint.digest(folded)
+    for slot in world.slots:
+        if slot.name.startswith("scheduler"):
+            seen = slot.part.view.world
+            if seen.offset == folded.offset and checkpoint.digest(seen) != digest:
+                world.failures.violated("9", f"{slot.name} has folded to something else")
+            if seen.offset != folded.offset:
+                text = f"{slot.name} is at {seen.offset}, the log at {folded.offset}"
+                world.failures.violated("21", text)
+    again = checkpoint.decode(checkpoint.encode(folded).payload)
+    if checkpoint.digest(again) != digest:
+        world.failures.violated("9", "a reloaded checkpoint is something else")
+
+
+async def _verified(world, log):
+    report = await verify(log, checkpoints=world.checkpoints)
+    for found in report.violations[:3]:
+        world.failures.violated(found.invariant, f"verify: {found.where}: {found.text}")
+
+
+async def _replayed(world, log):
+    """Invariant 17."""
+    cycles = await recorded_cycles(log)
+    async for again in replay(log, cycles):
+        if not again.is_identical:
+            cycle = again.recorded.cycle
+            world.failures.violated("17", f"cycle {cycle} replays otherwise: {again.difference}")
+            return
+
+
+async def _rebuilt(world, log):
+    """Invariant 18: from empty, and from a checkpoint, the books are the same."""
+    heads = await world.checkpoints.heads()
+    live = await world.usage.digest(), await world.history.digest()
+    at = world.usage.at.offset, world.history.at.offset
+    usage, history = MemoryUsage(), MemoryHistory()
+    await _keep(log, usage, history, world.checkpoints)
+    if at == (usage.at.offset, history.at.offset):
+        if live != (await usage.digest(), await history.digest()):
+            world.failures.violated("18", "the books, kept anew, are not the same")
+    else:
+        text = f"the books are at {at}, the log ends at {usage.at.offset}"
+        world.failures.violated("21", text)
+    if heads:
+        head = heads[len(heads) // 2]
+        for books in (usage, history):
+            await books.rewind(Place(head.offset, head.time_ms))
+        await _keep(log, usage, history, world.checkpoints)
+        if live != (await usage.digest(), await history.digest()):
+            world.failures.violated("18", f"the books from checkpoint {head.offset} differ")
+
+
+async def _keep(log, usage, history, checkpoints):
+    await local_books(log, VirtualClock(), usage, history, checkpoints, takes=False).catch_up()
+
+
+def _kubelets(world):
+    """Invariant 20, as far as pipeline latency lets it be seen: who ran is in the books."""
+    booked = {}
+    for (uid, *_), row in world.usage.books.tables["allocations"].items():
+        booked[uid] = booked.get(uid, 0) + min(row.end, world.usage.at.time_ms) - row.start
+    slack_ms = 1_000 if world.is_calm else 60_000
+    for uid, ran_ms in _ran(world).items():
+        if abs(booked.get(uid, 0) - ran_ms) > slack_ms:
+            text = f"pod {uid} held its node for {ran_ms} ms, booked are {booked.get(uid, 0)} ms"
+            world.failures.violated("20", text)
+
+
+def _ran(world):
+    runs = world.site.runs.all()
+    return {run.pod_uid: run.ended_ms - run.bound_ms for run in runs if run.ended_ms}
+
+
+def _digest(world):
+    sha = hashlib.sha256()
+    for part, partition in sorted(world.store.partitions.items()):
+        for entry in partition.entries:
+            sha.update(repr((part, entry.position, entry.key)).encode())
+            sha.update(entry.value or b"")
+    return sha.hexdigest()

@@ -1,0 +1,229 @@
+"""What stands between a process and the world: calls that take time, get lost, or never return.
+
+A call under way is the network's, not the process's: it may arrive after its process has died.
+"""
+
+import asyncio
+import contextvars
+import random
+from contextlib import aclosing
+
+from kai_es.ports.errors import FencedError, UnavailableError
+from kai_es.simulate.cluster_local import LocalCluster
+from kai_es.simulate.virtual import START_MS
+
+CALL_TIMEOUT_S = 30.0
+APPEND_TIMEOUT_S = 12.0
+
+
+class Life:
+    """One run of a process, from start to death.
+
+    away: names of what it cannot reach (`log`, `api`, `lease`).
+    slow_s: calls take up to so long.
+    """
+
+    def __init__(self, holder, seed, slot):
+        self.holder = holder
+        self.slot = slot
+        self.chance = random.Random(f"{seed}/{holder}")
+        self.is_paused = False
+        self.is_dead = False
+        self.held = []
+
+    def check(self, what):
+        """Raise if the call cannot be made."""
+        if self.is_dead:
+            raise asyncio.CancelledError(f"{self.holder} is dead")
+        if what in self.slot.away:
+            raise UnavailableError(f"{what} cannot be reached (simulated)")
+
+    def latency_s(self):
+        """How long the next way of a call takes."""
+        slow_s = self.slot.slow_s
+        if slow_s and self.chance.random() < 0.1:
+            return self.chance.uniform(0, slow_s)
+        return self.chance.uniform(0.0005, 0.004)
+
+    async def call(self, what, make, timeout_s, late):
+        """Make a call; `late` is raised when no answer comes in time."""
+        self.check(what)
+        travels = _on_the_way(self.latency_s(), make, self.latency_s())
+        task = contextvars.Context().run(asyncio.get_running_loop().create_task, travels)
+        task.add_done_callback(_looked_at)
+        done, _ = await asyncio.wait([task], timeout=timeout_s)
+        if not done:
+            raise late
+        if self.is_dead:
+            raise asyncio.CancelledError
+        return task.result()
+
+
+async def _on_the_way(there_s, make, back_s):
+    await asyncio.sleep(there_s)
+    answer = await make()
+    await asyncio.sleep(back_s)
+    return answer
+
+
+def _looked_at(task):
+    if not task.cancelled():
+        task.exception()
+
+
+class LifeClock:
+    """The Clock port, as wrong as its machine's."""
+
+    def __init__(self, life):
+        self._life = life
+
+    def now_ms(self):
+        now_s = asyncio.get_running_loop().time()
+        return START_MS + self._life.slot.skew_ms + int(now_s * 1000)
+
+    def monotonic_s(self):
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds):
+        if self._life.is_dead:
+            raise asyncio.CancelledError
+        await asyncio.sleep(seconds)
+
+
+class LinkedLog:
+    """The EventLog port. `truth` sees what was appended."""
+
+    def __init__(self, life, log, truth):
+        self._life = life
+        self._log = log
+        self._truth = truth
+
+    async def take_over(self, producer_id):
+        return await self._call(lambda: self._log.take_over(producer_id))
+
+    async def append(self, epoch, batch):
+        return await self._call(lambda: self._log.append(epoch, batch))
+
+    async def append_one(self, topic, key, envelope):
+        return await self._call(
+            lambda: self._log.append_one(topic, key, envelope), UnavailableError("no answer")
+        )
+
+    async def begin(self, topic):
+        self._life.check("log")
+        return await self._log.begin(topic)
+
+    async def end(self, topic):
+        self._life.check("log")
+        return await self._log.end(topic)
+
+    async def trim(self, topic, partition, before):
+        self._life.check("log")
+        await self._log.trim(topic, partition, before)
+
+    async def read(self, topic, partition, start, *, follow):
+        self._life.check("log")
+        async with aclosing(self._log.read(topic, partition, start, follow=follow)) as chunks:
+            async for chunk in chunks:
+                self._life.check("log")
+                yield chunk
+
+    async def close(self):
+        await self._log.close()
+
+    async def _call(self, make, late=None):
+        late = late or FencedError("no answer: the outcome is unknown (simulated)")
+        return await self._life.call("log", make, APPEND_TIMEOUT_S, late)
+
+
+class LinkedLeadership:
+    """The Leadership port."""
+
+    def __init__(self, life, leadership):
+        self._life = life
+        self._leadership = leadership
+
+    async def acquire(self, role, holder):
+        self._life.check("lease")
+        lease = await self._leadership.acquire(role, holder)
+        renew, release = lease._renew, lease._release
+
+        async def renew_if_reached():
+            self._life.check("lease")
+            return await renew()
+
+        async def release_if_reached():
+            if not self._life.is_dead and "lease" not in self._life.slot.away:
+                await release()
+
+        lease._renew, lease._release = renew_if_reached, release_if_reached
+        return lease
+
+
+class LinkedOffsets:
+    """The Offsets port."""
+
+    def __init__(self, life, offsets):
+        self._life = life
+        self._offsets = offsets
+
+    async def load(self, consumer, topic):
+        self._life.check("log")
+        return await self._offsets.load(consumer, topic)
+
+    async def store(self, consumer, topic, marks):
+        self._life.check("log")
+        await self._offsets.store(consumer, topic, marks)
+
+
+class LinkedCluster:
+    """The cluster ports."""
+
+    def __init__(self, life, site, truth):
+        self._life = life
+        self._site = site
+        self._truth = truth
+        self._cluster = LocalCluster(site.api, life.holder)
+
+    async def list_page(self, resource, *, limit, token):
+        return await self._call(lambda: self._cluster.list_page(resource, limit=limit, token=token))
+
+    async def watch(self, resource, *, rv, silence_s):
+        self._life.check("api")
+        async with aclosing(self._cluster.watch(resource, rv=rv, silence_s=silence_s)) as chunks:
+            async for chunk in chunks:
+                if resource.kind in self._site.silent:
+                    await self._site.heard(resource.kind, silence_s)
+                    raise UnavailableError(f"watch of {resource.kind} is silent (simulated)")
+                self._life.check("api")
+                yield chunk
+
+    async def get(self, resource, namespace, name):
+        return await self._call(lambda: self._cluster.get(resource, namespace, name))
+
+    async def bind(self, namespace, pod, *, uid, rv, node, annotations):
+        self._truth.bind_begins(uid, node, self._now_ms())
+
+        return await self._call(
+            lambda: self._cluster.bind(
+                namespace, pod, uid=uid, rv=rv, node=node, annotations=annotations
+            )
+        )
+
+    async def delete(self, resource, namespace, name, *, uid, rv):
+        self._truth.delete_begins(uid, self._now_ms())
+        return await self._call(
+            lambda: self._cluster.delete(resource, namespace, name, uid=uid, rv=rv)
+        )
+
+    async def patch(self, resource, namespace, name, changes, *, uid, rv):
+        return await self._call(
+            lambda: self._cluster.patch(resource, namespace, name, changes, uid=uid, rv=rv)
+        )
+
+    def _now_ms(self):
+        return LifeClock(self._life).now_ms()
+
+    async def _call(self, make):
+        late = UnavailableError("no answer in time (simulated)")
+        return await self._life.call("api", make, CALL_TIMEOUT_S, late)

@@ -1,0 +1,279 @@
+"""What goes wrong in a world, when, and for how long: all drawn from its seed."""
+
+import asyncio
+from types import MappingProxyType
+
+from kai_es.simulate.faults import Fault
+from kai_es.simulate.kinds import NODE, POD
+
+KINDS = ("Node", "Pod", "PodGroup", "Queue")
+
+
+class Mishaps:
+    """Draws mishaps and lets them happen; `told` is what happened, for people."""
+
+    def __init__(self, world, chance, *, n, until_s):
+        self._world = world
+        self._chance = chance
+        self._n = n
+        self._until_s = until_s
+        self.told = []
+
+    async def run(self):
+        """Let all of them happen; returns when the last one is over."""
+        plan = sorted(
+            (self._chance.uniform(1, self._until_s), self._chance.choice(sorted(self.KINDS)))
+            for _ in range(self._n)
+        )
+        async with asyncio.TaskGroup() as tasks:
+            for at_s, name in plan:
+                await asyncio.sleep(max(at_s - asyncio.get_running_loop().time(), 0))
+                tasks.create_task(self._happen(name))
+
+    async def _happen(self, name):
+        now_s = asyncio.get_running_loop().time()
+        what = await self.KINDS[name](self, self._chance)
+        self.told.append(f"{now_s:8.3f} s  {name} {what or ''}")
+
+    def _slot(self, chance):
+        return chance.choice(self._world.slots)
+
+    # -- processes
+
+    async def crash(self, chance):
+        slot = self._slot(chance)
+        slot.crash()
+        return slot.name
+
+    async def crash_all(self, chance):
+        for slot in self._world.slots:
+            slot.crash()
+
+    async def stop(self, chance):
+        slot = self._slot(chance)
+        slot.end()
+        return slot.name
+
+    async def pause(self, chance):
+        slot, seconds = self._slot(chance), chance.choice((0.5, 3, 7, 12, 35))
+        life = slot.life
+        slot.pause()
+        await asyncio.sleep(seconds)
+        if slot.life is life:
+            slot.resume()
+        return f"{slot.name} for {seconds} s"
+
+    async def down(self, chance):
+        slot, seconds = self._slot(chance), chance.uniform(5, 30)
+        slot.is_down = True
+        slot.crash()
+        await asyncio.sleep(seconds)
+        slot.is_down = False
+        return f"{slot.name} for {seconds:.1f} s"
+
+    async def cut_off(self, chance):
+        slot, seconds = self._slot(chance), chance.choice((0.3, 2, 8, 15, 30))
+        what = chance.choice(("log", "api", "lease"))
+        slot.away.add(what)
+        await asyncio.sleep(seconds)
+        slot.away.discard(what)
+        return f"{slot.name} from the {what} for {seconds} s"
+
+    async def slow(self, chance):
+        slot, seconds = self._slot(chance), chance.uniform(5, 30)
+        slot.slow_s = chance.choice((0.2, 2, 20))
+        await asyncio.sleep(seconds)
+        slot.slow_s = 0.0
+        return f"{slot.name} for {seconds:.1f} s"
+
+    async def skew(self, chance):
+        slot, seconds = self._slot(chance), chance.uniform(5, 30)
+        slot.skew_ms = chance.choice((-1500, -300, 300, 1500))
+        await asyncio.sleep(seconds)
+        slot.skew_ms = 0
+        return f"{slot.name} for {seconds:.1f} s"
+
+    # -- the API server
+
+    async def drop_watches(self, chance):
+        graceful = chance.random() < 0.5
+        kind = chance.choice((None, "pods", "nodes"))
+        self._world.site.api.administer(
+            "POST", "drop-watches", {"graceful": graceful, "resource": kind}
+        )
+
+    async def silent_watch(self, chance):
+        kind, seconds = chance.choice(KINDS), chance.uniform(1, 40)
+        self._world.site.silent.add(kind)
+        await asyncio.sleep(seconds)
+        self._world.site.silent.discard(kind)
+        return f"{kind} for {seconds:.1f} s"
+
+    async def compact(self, chance):
+        self._world.site.store.compact(self._world.site.store.rv)
+        self._world.site.api.administer("POST", "drop-watches", {})
+
+    async def api_down(self, chance):
+        seconds = chance.uniform(1, 10)
+        for slot in self._world.slots:
+            slot.away.add("api")
+        self._world.site.api.administer("POST", "drop-watches", {})
+        await asyncio.sleep(seconds)
+        for slot in self._world.slots:
+            slot.away.discard("api")
+        return f"for {seconds:.1f} s"
+
+    async def bad_answers(self, chance):
+        seconds = chance.uniform(2, 20)
+        faults = self._world.site.api.faults
+        rule = Fault(
+            action=chance.choice(("error", "close", "lose", "delay")),
+            code=chance.choice((429, 500, 503, 504, 409)),
+            delay_ms=chance.choice((50, 2000)),
+            client=chance.choice(("informer", "binder")),
+            verb=chance.choice((None, "list", "watch", "get", "create", "delete", "patch")),
+            probability=chance.choice((0.2, 0.5, 1.0)),
+        )
+        faults.rules.append(rule)
+        await asyncio.sleep(seconds)
+        if rule in faults.rules:
+            faults.rules.remove(rule)
+        return f"{rule.action} {rule.code} {rule.verb} to {rule.client} for {seconds:.1f} s"
+
+    async def restart_kubelet(self, chance):
+        await self._world.site.restart_kubelet()
+
+    # -- the log and the database
+
+    async def log_down(self, chance):
+        seconds = chance.choice((0.5, 3, 12, 20))
+        for slot in self._world.slots:
+            slot.away |= {"log", "lease"}
+        await asyncio.sleep(seconds)
+        for slot in self._world.slots:
+            slot.away -= {"log", "lease"}
+        return f"for {seconds} s"
+
+    async def database_away(self, chance):
+        seconds = chance.uniform(1, 40)
+        self._world.database.away = True
+        await asyncio.sleep(seconds)
+        self._world.database.away = False
+        return f"for {seconds:.1f} s"
+
+    async def lost_commits(self, chance):
+        fates = [chance.choice(("", "before", "after")) for _ in range(6)]
+        self._world.database.fail += fates
+        return " ".join(fates)
+
+    # -- users and nodes
+
+    async def delete_pod(self, chance):
+        pods = self._world.site.live(POD)
+        if not pods:
+            return ""
+        meta = chance.choice(pods)["metadata"]
+        grace_s = chance.choice((0, None))
+        await self._world.site.delete(
+            POD, meta["name"], namespace=meta["namespace"], grace_s=grace_s
+        )
+        return meta["name"]
+
+    async def cordon(self, chance):
+        name, seconds = self._node(chance), chance.uniform(2, 20)
+        await self._world.site.patch(NODE, name, {"spec": {"unschedulable": True}})
+        await asyncio.sleep(seconds)
+        await self._world.site.patch(NODE, name, {"spec": {"unschedulable": None}})
+        return f"{name} for {seconds:.1f} s"
+
+    async def not_ready(self, chance):
+        name, seconds = self._node(chance), chance.uniform(2, 20)
+        await self._ready(name, "False")
+        await asyncio.sleep(seconds)
+        await self._ready(name, "True")
+        return f"{name} for {seconds:.1f} s"
+
+    async def _ready(self, name, status):
+        conditions = [{"type": "Ready", "status": status, "reason": "Simulated"}]
+        changes = {"status": {"conditions": conditions}}
+        await self._world.site.patch(NODE, name, changes, subresource="status")
+
+    async def lose_node(self, chance):
+        """A node goes, and another one comes under its name."""
+        name, seconds = self._node(chance), chance.choice((0, 0.05, 3, 15))
+        await self._world.site.lose_node(name)
+        await asyncio.sleep(seconds)
+        raw = next(n for n in self._world.users.workload.nodes if n["metadata"]["name"] == name)
+        await self._world.site.create(NODE, raw)
+        return f"{name} for {seconds} s"
+
+    async def shrink(self, chance):
+        name, seconds = self._node(chance), chance.uniform(2, 20)
+        raw = next(n for n in self._world.users.workload.nodes if n["metadata"]["name"] == name)
+        amounts = raw["status"]["allocatable"]
+        await self._allocatable(name, {**amounts, "cpu": "4", "nvidia.com/gpu": "1"})
+        await asyncio.sleep(seconds)
+        await self._allocatable(name, {"nvidia.com/gpu": None, **amounts})
+        return f"{name} for {seconds:.1f} s"
+
+    async def _allocatable(self, name, amounts):
+        changes = {"status": {"allocatable": amounts}}
+        await self._world.site.patch(NODE, name, changes, subresource="status")
+
+    async def foreign_pod(self, chance):
+        """A pod that somebody else put on a node."""
+        name, number = self._node(chance), chance.randrange(10**6)
+        seconds = chance.uniform(1, 10)
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"foreign-{number}",
+                "namespace": "elsewhere",
+                "annotations": {"kai.scheduler/simulated-run-seconds": f"{seconds:.1f}"},
+            },
+            "spec": {
+                "nodeName": name,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "x",
+                        "resources": {"requests": {"cpu": "8", "memory": "1Gi"}},
+                    }
+                ],
+            },
+        }
+        await self._world.site.create(POD, pod)
+        return f"on {name} for {seconds:.1f} s"
+
+    def _node(self, chance):
+        nodes = self._world.users.workload.nodes
+        return chance.choice(nodes)["metadata"]["name"]
+
+    KINDS = MappingProxyType(
+        {
+            "crash": crash,
+            "crash-all": crash_all,
+            "stop": stop,
+            "pause": pause,
+            "down": down,
+            "cut-off": cut_off,
+            "slow": slow,
+            "skew": skew,
+            "drop-watches": drop_watches,
+            "silent-watch": silent_watch,
+            "compact": compact,
+            "api-down": api_down,
+            "bad-answers": bad_answers,
+            "restart-kubelet": restart_kubelet,
+            "log-down": log_down,
+            "database-away": database_away,
+            "lost-commits": lost_commits,
+            "delete-pod": delete_pod,
+            "cordon": cordon,
+            "not-ready": not_ready,
+            "lose-node": lose_node,
+            "shrink": shrink,
+            "foreign-pod": foreign_pod,
+        }
+    )

@@ -1,0 +1,107 @@
+"""The simulated cluster of a world: API server, kubelets, controllers, in this event loop."""
+
+import asyncio
+
+import msgspec
+
+from kai_es.simulate.api import Api, Call
+from kai_es.simulate.database import Database
+from kai_es.simulate.kinds import NODE, POD, KindTable
+from kai_es.simulate.kubelet import Kubelet
+from kai_es.simulate.kubelet_local import LocalApi
+from kai_es.simulate.recreation import Recreator
+from kai_es.simulate.runs import RunLedger
+from kai_es.simulate.store import Store
+from kai_es.simulate.verbs import Target
+from kai_es.simulate.virtual import VirtualClock
+
+MERGE = "application/merge-patch+json"
+USER = "user"
+_GOES_ON = ("", "deleted")
+"""Outcomes of pods that are made again, or still run."""
+
+
+class Site:
+    """silent: kinds whose watches say nothing at the moment."""
+
+    def __init__(self, seed, truth):
+        self.clock = VirtualClock()
+        self.silent = set()
+        table = KindTable()
+        database = Database(None, cluster_id=f"{seed:032x}")
+        self.store = Store(database, table.kinds, self.clock.now_ms)
+        self.api = Api(self.store, table)
+        self.runs = RunLedger(None)
+        self._seed = seed
+        self._kubelet = None
+        truth.watch(self.store, table.kinds)
+
+    def start(self):
+        """Let kubelets and controllers work."""
+        self._controller = asyncio.create_task(Recreator(self.api).run())
+        self.start_kubelet()
+
+    def start_kubelet(self):
+        kubelet = Kubelet(LocalApi(self.api), self.runs, self.clock, seed=self._seed)
+        self._kubelet = asyncio.create_task(kubelet.run())
+
+    async def restart_kubelet(self):
+        self._kubelet.cancel()
+        await asyncio.gather(self._kubelet, return_exceptions=True)
+        self.start_kubelet()
+
+    async def heard(self, kind, seconds):
+        """Return when watches of a kind are cut after their silence, or after so long."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while kind in self.silent and loop.time() < until:
+            await asyncio.sleep(0.5)
+
+    def ended(self):
+        """(namespace, name) of pods that ran to their end, or that a kubelet refused."""
+        runs = self.runs.all()
+        return {(run.namespace, run.name) for run in runs if run.outcome not in _GOES_ON}
+
+    def check(self):
+        """Raise what the simulated parts themselves failed with."""
+        for task in (self._controller, self._kubelet):
+            if task.done() and not task.cancelled():
+                task.result()
+
+    # -- what users do
+
+    async def create(self, kind, obj):
+        """The object as it now is; None = it was there already."""
+        target = Target(kind, obj["metadata"].get("namespace", ""))
+        body = msgspec.json.encode(obj)
+        answer = await self.api.write(Call("POST", target, {}, body, client=USER))
+        if answer.status == 409:
+            return None
+        assert answer.status == 201, answer.body
+        return msgspec.json.decode(answer.body)
+
+    async def patch(self, kind, name, changes, *, namespace="", subresource=""):
+        target = Target(kind, namespace, name, subresource)
+        body = msgspec.json.encode(changes)
+        call = Call("PATCH", target, {}, body, content_type=MERGE, client=USER)
+        return (await self.api.write(call)).status
+
+    async def delete(self, kind, name, *, namespace="", grace_s=None):
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        target = Target(kind, namespace, name)
+        call = Call("DELETE", target, {}, msgspec.json.encode(options), client=USER)
+        return (await self.api.write(call)).status
+
+    def live(self, kind):
+        """Objects that are there, by key order."""
+        self.store.settle()
+        shelf = self.store.shelf(kind)
+        return [shelf.live[key].object() for key in shelf.keys]
+
+    async def lose_node(self, name):
+        """The node is gone, and its pods are removed as by the controller manager."""
+        await self.delete(NODE, name)
+        for pod in self.live(POD):
+            if pod["spec"].get("nodeName") == name:
+                meta = pod["metadata"]
+                await self.delete(POD, meta["name"], namespace=meta["namespace"], grace_s=0)

@@ -1,0 +1,136 @@
+"""What really happened, seen from outside: appends as they were stored, writes as they were done.
+
+Invariants 1 and 2 are checked at every write on the API, as it happens.
+"""
+
+from kai_es.eventlog.memory import MemoryStore
+from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
+from kai_es.events.codec import decode, unpack
+from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
+from kai_es.simulate.kinds import POD
+from tests.worlds.failure import Failures
+
+
+class Truth:
+    """requests, finals: as they are in the log, seen or not.
+
+    alive: kind -> uids that the API server has.
+    bound: pod uid -> (node, uid of the node) for pods that a binder bound.
+    """
+
+    def __init__(self, failures: Failures):
+        self._failures = failures
+        self.requests = {}
+        self.finals = {}
+        self.alive = {}
+        self.bound = {}
+        self.n_binds = self.n_evictions = 0
+
+    # -- the log
+
+    def stored(self, records):
+        for record in records:
+            if record.topic == BIND_REQUESTS:
+                request = unpack(decode(record.value))
+                self.requests.setdefault(request.pod_uid, {})[request.request_id] = request
+            elif record.topic == BIND_RESULTS:
+                result = unpack(decode(record.value))
+                if is_final(result):
+                    self.finals.setdefault(result.request_id, []).append(result)
+
+    def is_closed(self, request):
+        """Whether it has a final result that says that nothing was done."""
+        finals = self.finals.get(request.request_id, ())
+        done = any(isinstance(final, Bound | Evicted) for final in finals)
+        return bool(finals) and not done
+
+    # -- calls of the binder
+
+    def bind_begins(self, uid, node, now_ms):
+        orders = [r for r in self._binds(uid) if r.node == node]
+        self._begins(orders, f"bind of {uid} to {node}", now_ms)
+
+    def delete_begins(self, uid, now_ms):
+        self._begins(self._evicts(uid), f"delete of {uid}", now_ms)
+
+    def _begins(self, orders, what, now_ms):
+        if not orders:
+            self._failures.violated("2", f"{what} without a committed request")
+        elif all(order.not_after_ms < now_ms for order in orders):
+            self._failures.violated("2", f"{what} begins after its not_after: {orders}")
+
+    def _binds(self, uid):
+        orders = self.requests.get(uid, {}).values()
+        return [order for order in orders if isinstance(order, BindRequested)]
+
+    def _evicts(self, uid):
+        orders = self.requests.get(uid, {}).values()
+        return [order for order in orders if not isinstance(order, BindRequested)]
+
+    # -- the API server
+
+    def watch(self, store, kinds):
+        self._store = store
+        for kind in kinds:
+            store.shelf(kind).watchers.append(_Teller(self, kind.kind))
+        note = store.note
+
+        def noted(access):
+            self._accessed(access)
+            note(access)
+
+        store.note = noted
+
+    def told(self, kind, changes):
+        uids = self.alive.setdefault(kind, {})
+        for change in changes:
+            if change.type == "DELETED":
+                uids.pop(change.after.uid, None)
+            else:
+                uids[change.after.uid] = change.after.key
+
+    def _accessed(self, access):
+        if access.resource != "pods" or access.status >= 300:
+            return
+        if access.subresource == "binding":
+            self._bound(access.uid, f"{access.namespace}/{access.name}")
+        elif access.verb == "delete" and access.client.split("-")[0] == "binder":
+            self.n_evictions += 1
+            orders = self._evicts(access.uid)
+            if all(self.is_closed(order) for order in orders):
+                self._failures.violated("2", f"{access.uid} deleted after the final result")
+
+    def _bound(self, uid, key):
+        self.n_binds += 1
+        node = self._store.get(POD, key).object()["spec"]["nodeName"]
+        if uid in self.bound:
+            self._failures.violated("1", f"{uid} is bound twice: {self.bound[uid]}, {node}")
+        here = [uid for uid, name in self.alive.get("Node", {}).items() if name == node]
+        self.bound[uid] = (node, here[0] if here else "")
+        orders = [order for order in self._binds(uid) if order.node == node]
+        if all(self.is_closed(order) for order in orders):
+            self._failures.violated("2", f"{uid} bound to {node} after the final result: {orders}")
+
+
+class _Teller:
+    """Hears of the committed changes of one kind."""
+
+    def __init__(self, truth, kind):
+        self._truth = truth
+        self._kind = kind
+
+    def tell(self, changes):
+        self._truth.told(self._kind, changes)
+
+
+class TrueStore(MemoryStore):
+    """Tells what is stored."""
+
+    def __init__(self, truth, **rest):
+        super().__init__(**rest)
+        self._truth = truth
+
+    def store(self, records, *, producer_id, delays_ms):
+        positions = super().store(records, producer_id=producer_id, delays_ms=delays_ms)
+        self._truth.stored(records)
+        return positions
