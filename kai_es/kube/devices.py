@@ -219,3 +219,17 @@ def gpus_of(requests: tuple[DeviceRequest, ...]) -> tuple[str, int]:
         elif request.mode == "All":
             total += 1
     return device_class, min(total, DEVICES_MAX)
+
+
+def reserved(claim: ResourceClaim, name: str, uid: str) -> ResourceClaim:
+    """The claim with a pod among its users."""
+    if any(one.uid == uid for one in claim.reserved_for):
+        return claim
+    users = (*claim.reserved_for, Consumer("pods", name, uid))
+    return msgspec.structs.replace(claim, reserved_for=users)
+
+
+def unreserved(claim: ResourceClaim, uid: str) -> ResourceClaim:
+    """The claim without a pod among its users."""
+    users = tuple(one for one in claim.reserved_for if one.uid != uid)
+    return msgspec.structs.replace(claim, reserved_for=users)

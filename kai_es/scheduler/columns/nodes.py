@@ -271,7 +271,7 @@ class NodeColumns:
         legacy: list[str] = []
         special: list[PodRow] = []
         foreign = [0, 0, 0]
-        reserved = np.zeros(len(self._index), np.int64)
+        reserved = np.zeros((3, len(self._index)), np.int64)
         lens = self._lens
         for row in pods.values():
             status = status_of(row)
@@ -283,7 +283,8 @@ class NodeColumns:
             app = pod.labels.get(APP_LABEL) if pod.labels else None
             if app == lens.reservation_app:
                 # whole devices only: a reservation pod's group accounts for its device
-                reserved[GPU_ROW] += demand_of(shape).tracked[GPU_ROW]
+                change = demand_of(shape).changes[KIND[status]][sharing.ABSENT]
+                reserved[:, GPU_ROW] += change[:, GPU_ROW]
             elif shape.shared and row.state.gpu_groups:
                 shared.append(row)
             if shape.special:
@@ -313,9 +314,7 @@ class NodeColumns:
                 total += demand.as_pipelined * pipelined
             if other:
                 total += demand.as_other * other
-        total[IDLE] += reserved
-        total[FREE] += reserved
-        total[USED] -= reserved
+        total += reserved
         nothing = self.allocatable[:, n] == 0
         self.lossy[n] = total[:, nothing].any()
         total[:, nothing] = 0
@@ -345,6 +344,8 @@ class NodeColumns:
             status = status_of(row)
             if not devices or row.shape.shared or status not in ACTIVE_USED:
                 continue
+            if row.pod.labels.get(APP_LABEL) == self._lens.reservation_app:
+                continue  # its devices do not count at all
             self.claimed[n], gpus = claimed.change(
                 self.claimed[n], (sharing.ABSENT, ()), (KIND[status], devices)
             )

@@ -51,13 +51,21 @@ def _objections(session: Session, pod: Pod, queue: str) -> Iterator[str]:
     for reference, given, kind in pod.spec.resource_claims:
         claim_name = given if kind == "claim" else made.get(reference, "")
         if not claim_name:
-            yield (f"no resource claim name found for pod {name} and claim reference {reference}")
+            yield unnamed_claim(pod, reference)
         claim = rows.claim((pod.namespace, claim_name))
         if claim is None:
             key = f"{pod.namespace}/{claim_name}"
             yield f'failed to get resource claim {key}: could not find ResourceClaim "{key}"'
         else:
             yield from _of_claim(session, claim, pod, queue, is_named=kind == "claim")
+
+
+def unnamed_claim(pod: Pod, reference: str) -> str:
+    """What is said of a claim of a template that is not made yet."""
+    return (
+        f"no resource claim name found for pod {pod.namespace}/{pod.name} "
+        f"and claim reference {reference}"
+    )
 
 
 def _of_claim(

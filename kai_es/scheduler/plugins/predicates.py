@@ -69,7 +69,7 @@ class Predicates:
         facts = self._columns.facts
         mask = self._columns.ready.copy()
         if any(f.mig or f.dra_gpus for f in facts) or shape.spec.legacy_mig or shape.spec.gpu.mig:
-            fits = (self._wrong_kind(shape, n) is None for n in range(len(facts)))
+            fits = (self.wrong_kind(shape, n) is None for n in range(len(facts)))
             mask &= np.fromiter(fits, np.bool_, len(facts))
         if shape.memory_mib:
             mask &= np.array([f.node.gpu_memory_synced for f in facts], np.bool_)
@@ -86,7 +86,7 @@ class Predicates:
     def why(self, shape: Shape, n: int) -> Reason | None:
         """Why a filter refuses a node, the first in order."""
         facts = self._columns.facts[n]
-        reason = self._wrong_kind(shape, n)
+        reason = self.wrong_kind(shape, n)
         if reason is None and shape.memory_mib and not facts.node.gpu_memory_synced:
             reason = Reason(code="gpu-memory-unknown", args={"node": facts.name})
         if reason is None and facts.problems:
@@ -107,7 +107,7 @@ class Predicates:
             return Reason(code=code, args={"node": facts.name})
         return None
 
-    def _wrong_kind(self, shape: Shape, n: int) -> Reason | None:
+    def wrong_kind(self, shape: Shape, n: int) -> Reason | None:
         """MIG, shared and CPU tasks against the kind of the node (plugins §3.8)."""
         facts = self._columns.facts[n]
         if shape.spec.legacy_mig:

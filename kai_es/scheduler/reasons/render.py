@@ -225,8 +225,14 @@ def task_message(reason: Reason, pod: str) -> str:
         return fit.task_text(counts)
     if reason.code in _PRE_FILTERS:
         head = f"Scheduling conditions were not met for pod {pod}:\n"
-        return f"{head}{_PRE_FILTERS[reason.code]}: {general_text(reason, pod)}.\n"
+        return f"{head}{pre_filter_line(_PRE_FILTERS[reason.code], general_text(reason, pod))}\n"
     return general_text(reason, pod)
+
+
+def pre_filter_line(name: str, text: str, details: Iterable[str] = ()) -> str:
+    """What a check that looks at no node has found."""
+    more = ", ".join(details)
+    return f"{name}: {text}." + (f" Reasons: {more}" if more else "")
 
 
 def general_text(reason: Reason, pod: str) -> str:

@@ -68,7 +68,7 @@ def spec_of(raw: Case, request_type: str = "Regular", **fields: Any) -> PodSpec:
         requests[GPU] = gpu.count * GPU_MICRO
     requests = {name: int(amount) for name, amount in requests.items() if amount}
     return PodSpec(
-        requests={**requests, PODS: requests.get(PODS, 1)},
+        requests=requests,
         gpu=gpu,
         request_type=request_type,
         **fields,

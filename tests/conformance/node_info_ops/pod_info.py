@@ -19,12 +19,9 @@ from kai_es.snapshot.status import TaskStatus
 from tests.conformance.node_info_ops import Input
 from tests.conformance.node_info_ops.amounts import shown_request, spec_of
 from tests.conformance.node_info_ops.objects import claim_of, node_of, pod_of
+from tests.conformance.node_info_ops.stage import status_name
 
 NS_PER_MS = 1_000_000
-
-
-def status_name(status: TaskStatus) -> str:
-    return "".join(word.capitalize() for word in status.name.split("_"))
 
 
 def _bind_request(pod: Pod, raw: Any) -> list[Request]:
