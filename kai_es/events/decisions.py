@@ -184,12 +184,16 @@ Op: TypeAlias = Bind | Pipeline | Evict
 
 
 class GroupMark(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Marks of a pod group after the cycle, ms since the epoch, 0 = none. Only changed groups."""
+    """Marks of a pod group after the cycle, ms since the epoch, 0 = none. Only changed groups.
+
+    room_made_ms: pods were last evicted to make room for it, 0 again once it has got the room.
+    """
 
     group_uid: str
     stale_since_ms: int = 0
     last_start_ms: int = 0
     last_eviction_ms: int = 0
+    room_made_ms: int = 0
 
 
 class QueueFairShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

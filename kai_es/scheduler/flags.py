@@ -77,6 +77,8 @@ ZONES_ANEW: Final = "compat.C21"
 """A victim that stays on its node is restarted if other zones would be chosen for it today."""
 LEAVING_ZONES_FREE: Final = "compat.P30"
 """NUMA zones of pods that leave count as free at once."""
+ROOM_IS_FOR_ALL: Final = "compat.C15"
+"""Room that was made for a job is for whoever comes first in the next cycle."""
 SHARES_IN_WHOLE_DEVICES: Final = "compat.C1"
 """Fair shares are shown in whole devices from one device on."""
 

@@ -39,7 +39,8 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a pod group beyond its object.
 
-    stale_since_ms, last_start_ms, last_eviction_ms: marks, ms, 0 = none (architecture §4).
+    stale_since_ms, last_start_ms, last_eviction_ms, room_made_ms: marks, ms, 0 = none
+        (architecture §4, `GroupMark`).
     held:      why it must not be scheduled now (`group-not-seen`), None = free.
     backoff:   (reason code, not before ms, attempts) per code with a failed bind.
     """
@@ -47,5 +48,6 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     stale_since_ms: int = 0
     last_start_ms: int = 0
     last_eviction_ms: int = 0
+    room_made_ms: int = 0
     held: Reason | None = None
     backoff: tuple[tuple[str, int, int], ...] = ()

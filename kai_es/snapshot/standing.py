@@ -130,6 +130,7 @@ class Standings:
             stale_since_ms=mark.stale_since_ms,
             last_start_ms=mark.last_start_ms,
             last_eviction_ms=mark.last_eviction_ms,
+            room_made_ms=0 if known is None else known.mark.room_made_ms,
             held=self._held(group),
             backoff=tuple(
                 (code, entry.not_before_ms, entry.attempts)

@@ -270,6 +270,7 @@ class Story:
                 stale_since_ms=mark.stale_since_ms,
                 last_start_ms=mark.last_start_ms,
                 last_eviction_ms=mark.last_eviction_ms,
+                room_made_ms=mark.room_made_ms,
             )
         self.now_ms += 1000
 

@@ -53,6 +53,10 @@ class Failures:
         """A reason of the job as a whole."""
         self.jobs.setdefault(job, []).append(reason)
 
+    def forget(self, job: "Job") -> None:
+        """What was found of a job that is tried once more."""
+        self.jobs.pop(job, None)
+
     def task(self, task: int, reason: Reason) -> None:
         """A task cannot be placed on any node."""
         self.tasks[task] = TaskFailure(general=reason)

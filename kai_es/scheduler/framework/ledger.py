@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class Marks:
     """Marks of one pod group, ms since the epoch, 0 = none."""
 
-    __slots__ = ("last_eviction_ms", "last_start_ms", "stale_since_ms")
+    __slots__ = ("last_eviction_ms", "last_start_ms", "room_made_ms", "stale_since_ms")
 
     def __init__(self, job: "Job") -> None:
         self.stale_since_ms = job.state.stale_since_ms
         self.last_start_ms = job.state.last_start_ms
         self.last_eviction_ms = job.state.last_eviction_ms
+        self.room_made_ms = job.state.room_made_ms
 
 
 class Ledger:
@@ -60,10 +61,10 @@ class Ledger:
                 stale_since_ms=marks.stale_since_ms,
                 last_start_ms=marks.last_start_ms,
                 last_eviction_ms=marks.last_eviction_ms,
+                room_made_ms=marks.room_made_ms,
             )
             for job, marks in self._marks.items()
-            if (marks.stale_since_ms, marks.last_start_ms, marks.last_eviction_ms)
-            != (job.state.stale_since_ms, job.state.last_start_ms, job.state.last_eviction_ms)
+            if any(getattr(marks, name) != getattr(job.state, name) for name in Marks.__slots__)
         ]
         return tuple(sorted(found, key=lambda mark: mark.group_uid))
 

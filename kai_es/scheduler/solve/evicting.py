@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.config import SCENARIOS_PER_SECOND
-from kai_es.scheduler.flags import BUDGET_ENDS_ACTION, GENERATOR_DEFAULT_UNREACHED
+from kai_es.scheduler.flags import (
+    BUDGET_ENDS_ACTION,
+    GENERATOR_DEFAULT_UNREACHED,
+    ROOM_IS_FOR_ALL,
+)
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import PENDING
 from kai_es.scheduler.framework.work import Work
@@ -108,6 +112,8 @@ def _search_one(
     if outcome.trial is not None:
         touched = {session.job(task) for task in outcome.trial.tasks} | {work.job}
         cause.gang_size = len(outcome.trial.tasks)
+        if outcome.trial.lost and ROOM_IS_FOR_ALL not in session.flags:
+            session.ledger.marks(work.job).room_made_ms = session.now_ms
         cause.close()
         session.ledger.record(outcome.trial.statement.commit(), rule.name, cause)
         candidates.changed(touched)

@@ -18,7 +18,7 @@ from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
 def placing_works(session: Session, action: str) -> QueueWalk[Work] | SteadyWalk[Work]:
     """For an action that changes nothing but what it gives to the job popped last."""
     rules = _rules(session, action)
-    works = _works(session, None)
+    works = ((work.job.queue, work) for work in ready_works(session))
     if rules.depth < UNLIMITED or WEAKER_QUEUE_PARTIAL in session.flags:
         return QueueWalk(session.columns.queues.parent, rules, works)
     return SteadyWalk(session.columns.queues.parent, rules, works)
@@ -27,7 +27,8 @@ def placing_works(session: Session, action: str) -> QueueWalk[Work] | SteadyWalk
 def pending_works(session: Session, action: str, keep: Callable[[Job], bool]) -> QueueWalk[Work]:
     """A walk over the jobs that have pending tasks, are ready and free, and pass `keep`."""
     rules = _rules(session, action)
-    return QueueWalk(session.columns.queues.parent, rules, _works(session, keep))
+    works = ((work.job.queue, work) for work in ready_works(session) if keep(work.job))
+    return QueueWalk(session.columns.queues.parent, rules, works)
 
 
 def _rules(session: Session, action: str) -> WalkRules[Work]:
@@ -40,8 +41,8 @@ def _rules(session: Session, action: str) -> WalkRules[Work]:
     )
 
 
-def _works(session: Session, keep: Callable[[Job], bool] | None) -> Iterator[tuple[int, Work]]:
-    """Works with their queues; the test `keep` comes last, it may leave a reason."""
+def ready_works(session: Session) -> Iterator[Work]:
+    """The jobs that have pending tasks, are ready and free, in no order."""
     queues = session.columns.queues
     for job in session.pending_jobs():
         if (
@@ -49,9 +50,8 @@ def _works(session: Session, keep: Callable[[Job], bool] | None) -> Iterator[tup
             and queues.is_leaf(job.queue)
             and session.is_ready(job)
             and session.is_free(job)
-            and (keep is None or keep(job))
         ):
-            yield job.queue, Work(job)
+            yield Work(job)
 
 
 def queue_order(session: Session) -> Callable[[int, Work | None, Fair], object]:
