@@ -1,6 +1,10 @@
 """Random clusters: invariants hold, the order of rows does not matter, skipping changes nothing."""
 
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +92,28 @@ def test_skipped_simulations_change_nothing(profile, monkeypatch):
             patch.setattr(enough.Enough, "ever", lambda _self, _bound: True)
             patch.setattr(enough.Enough, "ever_on_one_node", lambda _self, _bound: True)
             assert decided(snapshot)[1] == quick
+
+
+def digests():
+    """Of a few clusters, for a process of its own."""
+    for profile in PROFILES:
+        for seed in range(4):
+            for rules in (flags.NONE, flags.ALL):
+                _, decision, inputs = decided(RandomCluster(profile, seed).world.snapshot, rules)
+                yield decision_digest(CONFIG.shard("s"), inputs, decision)
+
+
+def test_hash_seed_does_not_matter():
+    code = "from tests.property.test_decisions import digests; print(*digests())"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    }
+    assert len(found) == 1
+    assert found.pop().split() == [digest.encode() for digest in digests()]
