@@ -79,6 +79,8 @@ LEAVING_ZONES_FREE: Final = "compat.P30"
 """NUMA zones of pods that leave count as free at once."""
 ROOM_IS_FOR_ALL: Final = "compat.C15"
 """Room that was made for a job is for whoever comes first in the next cycle."""
+LACK_HIDES_REFUSAL: Final = "compat.C16"
+"""A node that lacks resources is counted for that alone, though it refuses the pod anyway."""
 SHARES_IN_WHOLE_DEVICES: Final = "compat.C1"
 """Fair shares are shown in whole devices from one device on."""
 

@@ -18,10 +18,13 @@ Lines, in order of time; `#` starts a comment:
 * `topology NAME levels=LABEL,…`; groups and subs take `together=TOPOLOGY required= preferred=`,
   and `claims=` and `config_maps=`, names of what their pods mount;
 * `linger N`: from then on evicted pods take N more cycles to go;
+* `more GROUP pods=NxSHAPE on=LABEL:VALUE` gives a group further pods, with a node selector;
+* `lose POD` (its workload makes it anew), `succeed POD`, `end POD` (it is being deleted);
 * `after 60s`;
 * `cycle: OP…; …` with `bind P@N`, `pipeline P@N`, `evict P…`, `move P@N` (evicted and placed
   again), or `nothing`; a cycle decides exactly these;
-* `share QUEUE GPUS`, `reason GROUP text` and `scenarios N`, about the last cycle.
+* `share QUEUE GPUS`, `reason GROUP text`, `reason-of GROUP POD text` and `scenarios N`, about the
+  last cycle.
 
 A shape is joined by `+`: `2gpu`, `0.5gpu`, `2000mib` (of each of `2dev` devices), `1cpu`.
 Between cycles bound pods run, and evicted pods come back as pending ones, as a workload would have
@@ -56,7 +59,7 @@ from kai_es.scheduler import flags as rules
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.decide import decide
 from kai_es.scheduler.hooks import SessionHooks
-from kai_es.scheduler.reasons.plain import plain_lines
+from kai_es.scheduler.reasons.plain import plain_lines, pod_lines
 from kai_es.snapshot.effective import GroupState, TaskState
 from kai_es.snapshot.snapshot import Snapshot
 from kai_es.snapshot.status import TaskStatus
@@ -195,13 +198,21 @@ class Story:
         self.groups[group] = _replaced(old, sub_groups=(*old.sub_groups, sub))
         self._add_pods(group, name, f"{group}-{name}", words)
 
+    def add_more(self, text: str) -> None:
+        group, words = _words(text)
+        self._add_pods(group, "", group, words)
+
     def _add_pods(self, group: str, sub_group: str, prefix: str, words: Words) -> None:
         match = _PODS.fullmatch(words.get("pods", "0x1cpu"))
         assert match is not None, f"pods={words['pods']}, want NxSHAPE"
         spec = _replaced_spec(_spec(match[2]), words)
+        if "on" in words:
+            label, value = words["on"].split(":")
+            spec = msgspec.structs.replace(spec, node_selector={label: value})
         nodes = words["running"].split(",") if "running" in words else []
+        start = sum(1 for name in self.pods if name.rpartition("-")[0] == prefix)
         for n in range(int(match[1])):
-            pod = StoryPod(f"{prefix}-{n}", group, sub_group, spec)
+            pod = StoryPod(f"{prefix}-{start + n}", group, sub_group, spec)
             if nodes:
                 pod.status, pod.node = TaskStatus.RUNNING, nodes[n % len(nodes)]
             self.pods[pod.name] = pod
@@ -213,6 +224,14 @@ class Story:
 
     def set_linger(self, text: str) -> None:
         self.lingers = int(text)
+    def lose(self, text: str) -> None:
+        self._recreate(self.pods[text])
+
+    def succeed(self, text: str) -> None:
+        self.pods[text].status = TaskStatus.SUCCEEDED
+
+    def end(self, text: str) -> None:
+        self.pods[text].status = TaskStatus.RELEASING
 
     def wait(self, text: str) -> None:
         self.now_ms += duration_ms(text, what="story", field="after")
@@ -297,6 +316,11 @@ class Story:
         lines = plain_lines(self.last.reasons.get(self.groups[group].uid, ()))
         assert any(want in line for line in lines), f"reasons are {lines}"
 
+    def check_reason_of(self, text: str) -> None:
+        group, pod, want = text.split(maxsplit=2)
+        lines = pod_lines(self.last.reasons.get(self.groups[group].uid, ()), f"{NAMESPACE}/{pod}")
+        assert any(want in line for line in lines), f"reasons are {lines}"
+
 
 LINES: dict[str, Callable[[Story, str], None]] = {
     "flags": Story.set_flags,
@@ -308,11 +332,16 @@ LINES: dict[str, Callable[[Story, str], None]] = {
     "sub": Story.add_sub,
     "topology": Story.add_topology,
     "linger": Story.set_linger,
+    "more": Story.add_more,
+    "lose": Story.lose,
+    "succeed": Story.succeed,
+    "end": Story.end,
     "after": Story.wait,
     "cycle": Story.run_cycle,
     "share": Story.check_share,
     "reason": Story.check_reason,
     "scenarios": Story.check_scenarios,
+    "reason-of": Story.check_reason_of,
 }
 
 

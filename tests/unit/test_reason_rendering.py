@@ -60,7 +60,7 @@ def test_gang_with_nodes():
         "scheduling. Additional pods cannot be scheduled due to: no nodes"
     )
     assert plain.plain_lines([GANG]) == [
-        "All 6 pods must start together and 5 found a place; pod ns/p did not: no node fits: "
+        "All 6 pods must start together and 1 of them has no place; pod ns/p: no node fits: "
         "2 nodes: too little free GPUs; 1 node: not ready (node is unschedulable, node has "
         "NotReady condition); 1 node: a taint that the pod does not tolerate (k).",
         "It would fit on node n1 with 1 GPU more.",

@@ -13,8 +13,9 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | preemption-delay | delay_ms, until_ms | |
 | hopeless | pod | why of a task |
 | task-not-placed | pod | why of a task |
-| gang-not-placed | pod, placed, needed | why of a task |
-| sub-group-not-placed | pod, placed, needed, sub_group | why of a task |
+| gang-not-placed | pod, placed, needed, blocked (pods without a place) | why of a task |
+| sub-group-not-placed | as before, sub_group | why of a task |
+| waits-for-pod (of a pod, made from its group's) | pod | |
 | topology-missing | topology | |
 | topology-no-level | topology, sub_group | |
 | topology-level-unknown | topology, sub_group, level, kind (required or preferred) | |
@@ -54,6 +55,7 @@ HOPELESS: Final = "hopeless"
 TASK_NOT_PLACED: Final = "task-not-placed"
 GANG_NOT_PLACED: Final = "gang-not-placed"
 SUB_GROUP_NOT_PLACED: Final = "sub-group-not-placed"
+WAITS_FOR_POD: Final = "waits-for-pod"
 TOPOLOGY_MISSING: Final = "topology-missing"
 TOPOLOGY_NO_LEVEL: Final = "topology-no-level"
 TOPOLOGY_LEVEL_UNKNOWN: Final = "topology-level-unknown"

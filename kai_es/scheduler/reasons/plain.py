@@ -24,6 +24,19 @@ def plain_lines(reasons: Iterable[Reason]) -> list[str]:
     return list(dict.fromkeys(line for reason in reasons for line in _lines(reason)))
 
 
+def pod_lines(reasons: Iterable[Reason], pod: str) -> list[str]:
+    """The same for one pod (`namespace/name`) of the group."""
+    return [line for reason in reasons for line in _lines(_for_pod(reason, pod))]
+
+
+def _for_pod(reason: Reason, pod: str) -> Reason:
+    """What a group's reason means for a pod that is not the one that is blocked."""
+    args = reason.args
+    if args.get("blocked") != 1 or text_of(args, "pod") in ("", pod):
+        return reason
+    return Reason(code=codes.WAITS_FOR_POD, args={"pod": args["pod"]})
+
+
 def plain(reason: Reason) -> str:
     """One reason without its fix."""
     make = _SENTENCES.get(reason.code)
@@ -128,10 +141,12 @@ def _task(reason: Reason) -> str:
         return f"Pod {pod} has no place{why}"
     name = text_of(args, "sub_group")
     where = f" of sub-group {name}" if name else ""
-    placed, needed = int_of(args, "placed"), int_of(args, "needed")
+    needed, blocked = int_of(args, "needed"), int_of(args, "blocked")
+    if not blocked:
+        blocked = needed - int_of(args, "placed")
     return (
-        f"All {needed} pods{where} must start together and {placed} found a place; pod {pod} "
-        f"did not{why}"
+        f"All {needed} pods{where} must start together and {blocked} of them "
+        f"{'has' if blocked == 1 else 'have'} no place; pod {pod}{why}"
     )
 
 
@@ -211,6 +226,9 @@ _SENTENCES: Final[Mapping[str, Callable[[Reason], str]]] = {
     codes.TASK_NOT_PLACED: _task,
     codes.GANG_NOT_PLACED: _task,
     codes.SUB_GROUP_NOT_PLACED: _task,
+    codes.WAITS_FOR_POD: lambda r: (
+        f"It could be placed; it waits for pod {text_of(r.args, 'pod')}, which could not."
+    ),
     codes.TOPOLOGY_MISSING: lambda r: f"Topology {text_of(r.args, 'topology')} does not exist.",
     codes.TOPOLOGY_UNSATISFIED: _topology,
     codes.TOPOLOGY_NO_LEVEL: lambda r: (

@@ -10,6 +10,7 @@ from kai_es.scheduler.columns.nodes import NO_ROW
 from kai_es.scheduler.framework.claims import Choice
 from kai_es.scheduler.framework.devices import pick_devices
 from kai_es.scheduler.framework.extensions import Mask, Refused, Subsets
+from kai_es.scheduler.framework.failures import Stuck
 from kai_es.scheduler.framework.fit import NodeSet
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statement import Statement
@@ -119,9 +120,9 @@ class Attempt:
     def _place_tasks(self, work: Work, leaf: PodSet, tasks: Sequence[int], nodes: NodeSet) -> bool:
         for n_placed, task in enumerate(tasks):
             if not self._place_task(task, nodes):
-                self._session.failures.not_placed(
-                    work, leaf, task, n_placed, pipeline_only=self._pipeline_only
-                )
+                if not self._pipeline_only:
+                    stuck = Stuck(task, n_placed, tasks[n_placed + 1 :])
+                    self._session.failures.not_placed(work, leaf, stuck, nodes)
                 return False
         return True
 
@@ -198,6 +199,7 @@ class Attempt:
         if shape.shared:
             pick = pick_devices(session, task, n, idle=idle)
             if pick is None:
+                self._refusals.append(Reason(code="no-free-device"))
                 return False
             groups, waits = pick
             session.tried_groups[task] = groups
