@@ -20,7 +20,7 @@ from kai_es.scheduler.framework.statuses import (
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.gang import should_pipeline
 from kai_es.scheduler.solve.attempt import Attempt
-from kai_es.scheduler.solve.worklist import placing_works, ready_works
+from kai_es.scheduler.solve.worklist import may_be_placed, placing_works
 
 NAME: Final = "allocate"
 
@@ -49,9 +49,9 @@ def _awaited(session: Session) -> list[Work]:
     if ROOM_IS_FOR_ALL in session.flags:  # compat: a cycle knows nothing of the one before
         return []
     found = [
-        work
-        for work in ready_works(session)
-        if session.now_ms - work.job.state.room_made_ms <= ROOM_KEPT_MS
+        Work(job)
+        for job in session.pending_jobs()
+        if session.now_ms - job.state.room_made_ms <= ROOM_KEPT_MS and may_be_placed(session, job)
     ]
     return sorted(found, key=lambda work: (work.job.state.room_made_ms, work.job.order))
 

@@ -42,16 +42,18 @@ def _rules(session: Session, action: str) -> WalkRules[Work]:
 
 
 def ready_works(session: Session) -> Iterator[Work]:
-    """The jobs that have pending tasks, are ready and free, in no order."""
-    queues = session.columns.queues
-    for job in session.pending_jobs():
-        if (
-            job.queue != NO_QUEUE
-            and queues.is_leaf(job.queue)
-            and session.is_ready(job)
-            and session.is_free(job)
-        ):
-            yield Work(job)
+    """The jobs that have pending tasks, are ready and free, in a fixed order."""
+    return (Work(job) for job in session.pending_jobs() if may_be_placed(session, job))
+
+
+def may_be_placed(session: Session, job: Job) -> bool:
+    """Whether a job is in a leaf queue, is ready and free."""
+    return (
+        job.queue != NO_QUEUE
+        and session.columns.queues.is_leaf(job.queue)
+        and session.is_ready(job)
+        and session.is_free(job)
+    )
 
 
 def queue_order(session: Session) -> Callable[[int, Work | None, Fair], object]:
