@@ -3,6 +3,7 @@
 Reference: pkg/scheduler/gpu_sharing/gpuSharing.go (scheduler-core §7.5, plugins §5.6).
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 from uuid import NAMESPACE_OID, uuid5
 
@@ -58,7 +59,7 @@ def pick_devices(
     waits = False
     for _, group in chosen:
         if group is None:
-            groups.append(_new_group(session, task, n, len(groups)))
+            groups.append(_new_group(session, task, n, groups))
             waits = waits or not idle
         else:
             groups.append(group)
@@ -103,8 +104,17 @@ def _score(session: "Session", used: int | None, capacity: int) -> float | None:
     return total
 
 
-def _new_group(session: "Session", task: int, n: int, number: int) -> str:
+def _new_group(session: "Session", task: int, n: int, taken: Collection[str]) -> str:
+    """Id of a device that is not shared yet.
+
+    The task may have opened a device here earlier in the cycle that others have joined since:
+    that one is not meant, so ids in use are passed over.
+    """
     inputs, facts = session.inputs, session.nodes.columns.facts[n]
-    uid = session.row(task).pod.uid
-    name = f"{inputs.shard}/{inputs.cycle}/{facts.name}/{uid}/{number}"
-    return str(uuid5(NAMESPACE_OID, name))
+    uid, devices = session.row(task).pod.uid, session.nodes.devices[n]
+    for number in range(len(taken), len(taken) + len(devices) + 1):
+        name = f"{inputs.shard}/{inputs.cycle}/{facts.name}/{uid}/{number}"
+        group = str(uuid5(NAMESPACE_OID, name))
+        if group not in taken and (group not in devices or devices[group].used == 0):
+            return group
+    raise AssertionError("one of more ids than devices is not in use")
