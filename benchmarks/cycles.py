@@ -37,6 +37,7 @@ def best_cycle(snapshot: Snapshot, config: Config, started: float) -> dict[str, 
 
 def _cycle(snapshot: Snapshot, config: Config) -> dict[str, Any]:
     inputs = CycleInputs(shard="bench", cycle=1, now_ms=NOW_MS)
+    cpu_started = time.process_time()
     marks = [("open", time.perf_counter())]
     session = open_session(snapshot, config, inputs)
     for action in config.actions:
@@ -48,9 +49,11 @@ def _cycle(snapshot: Snapshot, config: Config) -> dict[str, Any]:
     parts = {
         part: round((end - mark) * 1000, 1) for (part, mark), end in zip(marks, ends, strict=True)
     }
+    cpu_s = time.process_time() - cpu_started
     ops = Counter(type(op).__name__.lower() for op in decision.ops)
     return {
         "wall_ms": round((ends[-1] - marks[0][1]) * 1000, 1),
+        "cpu_ms": round(cpu_s * 1000, 1),
         "parts_ms": parts,
         "scenarios": session.hooks.counters.get("scenarios", 0),
         "result": {**ops, "waiting_groups": len(decision.reasons)},

@@ -224,6 +224,7 @@ class Story:
 
     def set_linger(self, text: str) -> None:
         self.lingers = int(text)
+
     def lose(self, text: str) -> None:
         self._recreate(self.pods[text])
 
