@@ -5,7 +5,7 @@ import contextvars
 
 from kai_es.binder.service import Binder
 from kai_es.cycle import Scheduler, Setting
-from kai_es.cycle.usage import UsageFeed
+from kai_es.cycle.usage import Pace, UsageFeed
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.intake.service import Informer
 from kai_es.ports.errors import FencedError, UnavailableError
@@ -164,7 +164,7 @@ def scheduler(world, life, log):
         View(log, clock),
         SHARD,
         partition=0,
-        usage=UsageFeed(MemoryDecayedUsage(world.usage), clock, shard=SHARD),
+        usage=UsageFeed(MemoryDecayedUsage(world.usage), clock, shard=SHARD, pace=Pace),
         offload=_inline,
     )
     common = _common(world, life, log)
