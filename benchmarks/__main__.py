@@ -25,6 +25,7 @@ SHAPES = {
     "latency-kafka": "benchmarks.latency",
     "log": "benchmarks.log",
     "log-kafka": "benchmarks.log_kafka",
+    "rebuild": "benchmarks.books",
     "rows": "benchmarks.rows",
     "stream": "benchmarks.stream",
     "trace": "benchmarks.trace",

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -29,10 +28,6 @@ starts it anew (EX_TEMPFAIL)."""
 DAMAGED: Final = 65
 """The log cannot be read on, and starting anew would not help (EX_DATAERR)."""
 
-GC_THRESHOLD: Final = (50_000, 50, 50)
-"""Frozen structs make no cycles, and there are a million of them: looking at them for garbage as
-often as Python does costs 40 % of the fold (10,300 against 17,600 pods/s)."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -52,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
     logs.configure(
         level=os.environ.get(ENV_LOG_LEVEL, "info"), json_lines=bool(os.environ.get(ENV_LOG_JSON))
     )
-    gc.set_threshold(*GC_THRESHOLD)
     try:
         asyncio.run(_run(args))
     except FencedError as exc:

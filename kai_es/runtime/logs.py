@@ -58,8 +58,13 @@ def configure(*, level: str, json_lines: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else FieldsFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name, quiet in _QUIET.items():
-        logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else quiet)
+    quiet_others(all_of_it=level == "debug")
+
+
+def quiet_others(*, all_of_it: bool = False) -> None:
+    """Let through of other people's loggers what `_QUIET` says, or all of it."""
+    for name, level in _QUIET.items():
+        logging.getLogger(name).setLevel(logging.NOTSET if all_of_it else level)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
