@@ -36,7 +36,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("run", help="run parts of the platform as a process")
     parser.add_argument("parts", nargs="+", metavar="PART", help=", ".join(NAMES))
     parser.add_argument(
-        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="/healthz /readyz /metrics"
+        "--listen",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="/healthz /readyz /metrics; of the scheduler also /get-snapshot /get-job-order",
     )
     parser.add_argument("--exit-with-stdin", action="store_true", help=argparse.SUPPRESS)
     add_arguments(parser)
@@ -76,6 +79,7 @@ async def _run(args: argparse.Namespace) -> None:
             alive=lambda: (),
             ready=problems,
             registry=registry_of(parts),
+            pages={path: page for part in parts for path, page in part.pages.items()},
         ) as url:
             logger.info("serving", extra={"parts": ",".join(args.parts), "url": url})
             sys.stderr.flush()

@@ -18,7 +18,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--embedded", action="store_true", required=True, help="SQLite log, embedded PostgreSQL"
     )
     parser.add_argument(
-        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="/healthz /readyz /metrics"
+        "--listen",
+        default="127.0.0.1:8080",
+        metavar="HOST:PORT",
+        help="/healthz /readyz /metrics; of the scheduler also /get-snapshot /get-job-order",
     )
     parser.add_argument(
         "--simulate", action="store_true", help="on a simulated API server instead of a cluster"

@@ -1,4 +1,7 @@
-"""The HTTP doors of a process: /healthz, /readyz, /metrics; on loopback unless told otherwise."""
+"""The HTTP doors of a process: /healthz, /readyz, /metrics and what its parts serve.
+
+On loopback unless told otherwise.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -8,6 +11,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from kai_es.ports.errors import ConfigError
+from kai_es.runtime.part import NO_PAGES, Page, Pages
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -18,7 +22,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def doors(
-    *, address: str, alive: Problems, ready: Problems, registry: CollectorRegistry
+    *,
+    address: str,
+    alive: Problems,
+    ready: Problems,
+    registry: CollectorRegistry,
+    pages: Pages = NO_PAGES,
 ) -> AsyncIterator[str]:
     """Serve the doors at `host:port` (port 0 = any free one); yields the base URL.
 
@@ -30,6 +39,8 @@ async def doors(
     app.router.add_get("/healthz", _verdict(alive))
     app.router.add_get("/readyz", _verdict(ready))
     app.router.add_get("/metrics", _metrics(registry))
+    for path, page in pages.items():
+        app.router.add_route("*", path, _page(page))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -49,6 +60,17 @@ def _verdict(problems: Problems) -> Handler:
     async def handle(_: web.Request) -> web.Response:
         found = problems()
         return web.Response(status=503 if found else 200, text="\n".join(found or ("ok",)) + "\n")
+
+    return handle
+
+
+def _page(make: Callable[[], Awaitable[Page]]) -> Handler:
+    async def handle(_: web.Request) -> web.Response:
+        page = await make()
+        headers = {"Content-Type": page.content_type}
+        if page.filename:
+            headers["Content-Disposition"] = f"attachment; filename={page.filename}"
+        return web.Response(status=page.status, body=page.body, headers=headers)
 
     return handle
 

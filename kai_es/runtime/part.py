@@ -1,14 +1,29 @@
 """A part: one service of the platform as a task of a process."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 Gauges = dict[str, tuple[str, Callable[[], float]]]
 """Name -> (help, value now), in base units."""
 
 Problems = Callable[[], Sequence[str]]
 """What is wrong now, one line each; empty = fine."""
+
+
+class Page(NamedTuple):
+    """An answer of a part's own HTTP door; `filename`: under which it is kept, "" = it is shown."""
+
+    status: int
+    content_type: str
+    body: bytes
+    filename: str = ""
+
+
+Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+"""By path."""
+NO_PAGES: Final[Pages] = MappingProxyType({})
 
 STOP_S: Final = 8.0
 """A part has this long to drain; then it is cancelled. The supervisor waits longer in all."""
@@ -27,6 +42,7 @@ class Part:
     stop:  asks `run` to return in good order; None = cancelling is as good.
     ready: why it is not doing its work now.
     gauges: name -> (help, value now) for /metrics, in base units.
+    pages: what else it serves.
     """
 
     name: str
@@ -34,3 +50,4 @@ class Part:
     stop: Callable[[], None] | None = None
     ready: Problems = _nothing
     gauges: Gauges = field(default_factory=dict)
+    pages: Pages = field(default_factory=dict)

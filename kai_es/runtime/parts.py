@@ -24,6 +24,7 @@ from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.log_health import LogHealth
+from kai_es.runtime.pages import PluginPages
 from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
 from kai_es.runtime.settings import Settings
@@ -129,6 +130,9 @@ async def _scheduler(wiring: Wiring) -> Part:
         return Running(
             scheduler,
             lambda: _trouble(history.problem or feed.problem()),
+            PluginPages(
+                wiring.log, wiring.clock, view, settings.shard, lambda: feed.latest.by_queue
+            ).pages(),
         )
 
     return SchedulerPart(

@@ -7,6 +7,7 @@ well; when that is trimmed it waits, and says so (architecture §5).
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from kai_es.cycle.scheduler import Scheduler
@@ -21,7 +22,8 @@ from kai_es.ports.race import race
 from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
 from kai_es.reader import View, nearest_world
 from kai_es.reader.restore import HistoryGoneError
-from kai_es.runtime.part import Gauges, Part, Problems
+from kai_es.runtime.pages import NOT_FOUND, PATHS
+from kai_es.runtime.part import NO_PAGES, Gauges, Page, Pages, Part, Problems
 from kai_es.snapshot.checkpoint import CheckpointError
 from kai_es.snapshot.world import World
 
@@ -32,10 +34,11 @@ RETRY_S: Final = (1.0, 15.0)
 
 
 class Running(NamedTuple):
-    """A scheduler, and what else is wrong around it."""
+    """A scheduler, what else is wrong around it, and what it serves."""
 
     scheduler: Scheduler
     problems: Problems = tuple
+    pages: Pages = NO_PAGES
 
 
 class LazyCheckpoints:
@@ -91,7 +94,15 @@ class SchedulerPart:
             stop=self.stop,
             ready=self.problems,
             gauges=self._gauges(),
+            pages={path: partial(self._page, path) for path in PATHS},
         )
+
+    async def _page(self, path: str) -> Page:
+        """Before there is a history there is nothing to serve."""
+        running = self._running
+        if running is None or path not in running.pages:
+            return NOT_FOUND
+        return await running.pages[path]()
 
     @property
     def status(self) -> SchedulerStatus:

@@ -251,7 +251,7 @@ def _ms(place: Place) -> int:
         raise place.error("a duration such as 30s or 5m") from exc
 
 
-_PARAMS: Final[Mapping[str, tuple[str, type[str] | type[int], int]]] = {
+PARAMS: Final[Mapping[str, tuple[str, type[str] | type[int], int]]] = {
     "schedulerName": ("scheduler_name", str, 0),
     "restrictSchedulingNodes": ("restrict_nodes", bool, 0),
     "maxNumberConsolidationPreemptees": ("max_consolidation_preemptees", int, 1),
@@ -276,7 +276,7 @@ def parse_params(raw: Mapping[str, Any]) -> dict[str, Any]:
         ConfigError: a value of the wrong type.
     """
     found: dict[str, Any] = {}
-    for key, (name, kind, unit) in _PARAMS.items():
+    for key, (name, kind, unit) in PARAMS.items():
         value = raw.get(key, kind())
         if type(value) is not kind:
             raise ConfigError(f"schedulerParams.{key} is {value!r}, want {kind.__name__}")

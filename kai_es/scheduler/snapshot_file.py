@@ -23,7 +23,7 @@ from kai_es.snapshot.snapshot import Snapshot
 
 HOUR_MS: Final = 3_600_000
 
-_KINDS: Final = (
+KINDS: Final = (
     ("nodes", "Node"),
     ("queues", "Queue"),
     ("priorityClasses", "PriorityClass"),
@@ -42,6 +42,8 @@ _KINDS: Final = (
     ("csiDrivers", "CSIDriver"),
     ("csiStorageCapacities", "CSIStorageCapacity"),
 )
+"""Arrays of `rawObjects` in the order in which they are read, and their kinds. The reference has no
+namespaces in it, and needs none to read it."""
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}")
 
 
@@ -76,7 +78,7 @@ def load_dump(dump: Mapping[str, Any]) -> Loaded:
     config = dataclasses.replace(config, withheld=())  # nothing is bound from a file
     snapshot, parked = Snapshot(), []
     requests = _bind_requests(raw.get("bindRequests") or ())
-    for key, kind in _KINDS:
+    for key, kind in KINDS:
         for one in raw.get(key) or ():
             try:
                 _store(snapshot, parse(kind, one), requests)
