@@ -86,6 +86,7 @@ class StoryPod:
     node: str = ""
     times_created: int = 1
     leaves_in: int = 0
+    gpu_groups: tuple[str, ...] = ()
 
 
 @dataclass
@@ -93,7 +94,7 @@ class Story:
     """The cluster of a story; `play` raises an AssertionError where a cycle decides otherwise."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
-    config: Config = field(default_factory=lambda: Config(node_pool_key=""))
+    config: Config = field(default_factory=lambda: Config(node_pool_key="", withheld=()))
     flags: rules.Flags = rules.NONE
     now_ms: int = START_MS
     cycle: int = 0
@@ -263,8 +264,16 @@ class Story:
                 sub_group=pod.sub_group,
                 spec=pod.spec,
             )
-            state = TaskState(status=pod.status, node=pod.node)
+            state = TaskState(status=pod.status, node=pod.node, gpu_groups=self._groups(pod))
             self.snapshot.set_pod(raw, rv=self.cycle, task=state)
+
+    @staticmethod
+    def _groups(pod: StoryPod) -> tuple[str, ...]:
+        """Devices that it shares: those it was given, else some of its own."""
+        if not pod.node or pod.spec.request_type not in ("Fraction", "GpuMemory"):
+            return ()
+        own = (f"{pod.name}/{number}" for number in range(pod.spec.gpu.count))
+        return pod.gpu_groups or tuple(own)
 
     @staticmethod
     def _uid(pod: StoryPod) -> str:
@@ -281,6 +290,7 @@ class Story:
             pod = self.pods[op.pod]
             if isinstance(op, Bind):
                 pod.status, pod.node = TaskStatus.RUNNING, op.node
+                pod.gpu_groups = op.gpu_groups
             elif isinstance(op, Evict) and self.lingers:
                 pod.status, pod.leaves_in = TaskStatus.RELEASING, self.lingers
             elif isinstance(op, Evict):
@@ -297,7 +307,7 @@ class Story:
     def _recreate(self, pod: StoryPod) -> None:
         """An evicted pod is gone, and its workload makes it again."""
         self.snapshot.remove_pod(self._uid(pod))
-        pod.status, pod.node = TaskStatus.PENDING, ""
+        pod.status, pod.node, pod.gpu_groups = TaskStatus.PENDING, "", ()
         pod.times_created += 1
 
     # -- what else the last cycle must have found

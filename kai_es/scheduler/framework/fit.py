@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kai_es.kube.labels import GPU, GPU_MICRO
 from kai_es.scheduler.columns.nodes import FREE, IDLE, NO_ROW, portion_on
 from kai_es.scheduler.columns.resources import GPU_ROW
-from kai_es.scheduler.flags import EXTENDED_NOT_SERVED
+from kai_es.scheduler.flags import EXTENDED_NOT_SERVED, MEMORY_OF_WHOLE_DEVICES
 from kai_es.snapshot.shapes import Shape
 
 if TYPE_CHECKING:
@@ -165,11 +165,11 @@ class Fit:
         return self._share_memory
 
     def _valid_portions(self) -> Mask:
-        """Bool [N]: the share of a device is at most one, or whole ones."""
-        shape = self.shape
+        """Bool [N]: the share of a device is at most one; compat: or several whole ones (Q-7)."""
+        shape, whole_too = self.shape, MEMORY_OF_WHOLE_DEVICES in self.session.flags
         by_memory = {m: portion_on(shape, m) for m in set(self._nodes.gpu_memory.tolist())}
         portions = [by_memory[m] for m in self._nodes.gpu_memory.tolist()]
-        return np.array([p <= 100 or p % 100 == 0 for p in portions], np.bool_)
+        return np.array([p <= 100 or (whole_too and p % 100 == 0) for p in portions], np.bool_)
 
     def _share_devices(self, valid: Mask) -> None:
         """A share needs that many devices: whole ones or shared ones with room (§5.7)."""
