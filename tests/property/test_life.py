@@ -10,7 +10,7 @@ from tests.scheduler_world.random_cluster import PROFILES, RandomCluster
 
 CYCLES = 20
 SETTLED = 10  # cycles; a chain of jobs that each make room for the next needs a few
-QUICK = 4  # seeds per profile
+QUICK = 8  # seeds per profile
 LONG = 150
 
 # without precedence for whom the room was made, these move one pod in every other cycle for ever
@@ -48,6 +48,7 @@ def test_moved_pods_do_not_come_back(profile, seed):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("linger", [0, 2])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_evictions_settle_on_many_clusters(profile, linger):

@@ -84,6 +84,7 @@ def test_no_short_queue_gives_to_one_above_its_own(profile):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_short_queue_gives_on_many_clusters(profile):
     check(profile, range(300))

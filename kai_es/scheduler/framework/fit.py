@@ -256,7 +256,13 @@ class Fit:
 
     def best(self, task: int, node_set: NodeSet, usable: Mask | None = None) -> int:
         """The first node of `walk`, NO_ROW if there is none."""
-        return next(self.walk(task, node_set, usable), NO_ROW)
+        candidates = _candidates(node_set, self.usable if usable is None else usable)
+        if len(candidates) == 0:
+            return NO_ROW
+        scores = self._scores(task, node_set)
+        if isinstance(scores, float):
+            return int(candidates[0])
+        return int(candidates[scores[candidates].argmax()])
 
     def walk(self, task: int, node_set: NodeSet, usable: Mask | None = None) -> Iterator[int]:
         """Nodes that the shape fits, best score first, ties by name.

@@ -14,6 +14,7 @@ from kai_es.scheduler.jobs.tree import holds
 if TYPE_CHECKING:
     from kai_es.scheduler.columns.jobs import Job
     from kai_es.scheduler.framework.session import Session
+    from kai_es.snapshot.effective import GroupState
 
 
 class Marks:
@@ -26,6 +27,15 @@ class Marks:
         self.last_start_ms = job.state.last_start_ms
         self.last_eviction_ms = job.state.last_eviction_ms
         self.room_made_ms = job.state.room_made_ms
+
+    def differ_from(self, state: "GroupState") -> bool:
+        """Whether one of them is not as in the rows."""
+        return (
+            self.last_start_ms != state.last_start_ms
+            or self.last_eviction_ms != state.last_eviction_ms
+            or self.room_made_ms != state.room_made_ms
+            or self.stale_since_ms != state.stale_since_ms
+        )
 
 
 class Ledger:
@@ -64,7 +74,7 @@ class Ledger:
                 room_made_ms=marks.room_made_ms,
             )
             for job, marks in self._marks.items()
-            if any(getattr(marks, name) != getattr(job.state, name) for name in Marks.__slots__)
+            if marks.differ_from(job.state)
         ]
         return tuple(sorted(found, key=lambda mark: mark.group_uid))
 

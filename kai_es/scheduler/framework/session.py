@@ -27,7 +27,6 @@ from kai_es.scheduler.framework.nodes import EntryOnNode, NodeState
 from kai_es.scheduler.framework.statuses import (
     IS_ACTIVE,
     IS_ALLOCATED,
-    IS_PENDING,
     IS_RELEASING,
     IS_UNGATED,
     IS_USED,
@@ -406,7 +405,8 @@ class Session:
         if self._pending[0] != self._last_stamp:
             found = dict.fromkeys(self.columns.pending.values())
             found.update(dict.fromkeys(self._counts))
-            jobs = [job for job in found if self.has(job, IS_PENDING)]
+            now = self._counts
+            jobs = [job for job in found if _any_pending(now.get(job, job.counts))]
             jobs.sort(key=lambda job: job.order)
             self._pending = (self._last_stamp, jobs)
         return self._pending[1]
@@ -418,3 +418,9 @@ class Session:
             if len(counts) > 1 or 0 < IS_USED.count(counts[0]) < job.tree.leaves[0].min_available:
                 found[job] = None
         return sorted(found, key=lambda job: job.order)
+
+
+def _any_pending(counts: Sequence[Sequence[int]]) -> bool:
+    if len(counts) == 1:
+        return counts[0][PENDING] > 0
+    return any(leaf[PENDING] for leaf in counts)

@@ -33,6 +33,7 @@ class Statuses(frozenset[int]):
 
 
 PENDING: Final = int(TaskStatus.PENDING)
+GATED: Final = int(TaskStatus.GATED)
 ALLOCATED: Final = int(TaskStatus.ALLOCATED)
 PIPELINED: Final = int(TaskStatus.PIPELINED)
 BINDING: Final = int(TaskStatus.BINDING)
@@ -40,7 +41,6 @@ RELEASING: Final = int(TaskStatus.RELEASING)
 SUCCEEDED: Final = int(TaskStatus.SUCCEEDED)
 
 IS_PENDING: Final = Statuses((TaskStatus.PENDING,))
-IS_GATED: Final = Statuses((TaskStatus.GATED,))
 IS_RELEASING: Final = Statuses((TaskStatus.RELEASING,))
 IS_PIPELINED: Final = Statuses((TaskStatus.PIPELINED,))
 IS_ALLOCATED: Final = Statuses(groups.ALLOCATED)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kai_es.events.decisions import Arg, Reason
 from kai_es.scheduler.columns.queues import NO_QUEUE
-from kai_es.scheduler.framework.statuses import IS_ALIVE, IS_GATED, IS_PENDING, IS_UNGATED
+from kai_es.scheduler.framework.statuses import GATED, IS_ALIVE, IS_UNGATED, PENDING
 from kai_es.scheduler.framework.support import missing_feature
 from kai_es.scheduler.framework.work import Work
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def why_waiting(session: "Session", job: "Job") -> tuple[Reason, ...]:
     """Reasons of a job with a pending or gated task; () = everything of it has a place."""
-    if not session.has(job, IS_PENDING) and not session.has(job, IS_GATED):
+    if not any(leaf[PENDING] or leaf[GATED] for leaf in session.counts(job)):
         return ()
     reasons = [*_held(session, job), *_misplaced(session, job)]
     if not session.is_ready(job):
