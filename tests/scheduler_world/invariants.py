@@ -11,7 +11,7 @@ from kai_es.scheduler.columns.pod_terms import terms_of
 from kai_es.scheduler.fairness.shares import quota_of
 from kai_es.scheduler.flags import DISPLACED_COUNTS, LEAVING_PODS_STAY, PINNED_BY_ASKING
 from kai_es.scheduler.framework.session import Session
-from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_ALLOCATED, IS_USED
+from kai_es.scheduler.framework.statuses import IS_ACTIVE, IS_ALLOCATED
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.tree import Member, SubGroupSet, leaves_below
 from kai_es.scheduler.solve.port_rule import clash
@@ -179,6 +179,8 @@ def _members(member: Member) -> Iterator[Member]:
 def _evictions(session: Session, decision: CycleDecision) -> Iterator[str]:
     pods = session.columns.rows.pods
     jobs = {job.uid: job for job in session.columns.jobs.values()}
+    placed = {op.group_uid for op in decision.ops if not isinstance(op, Evict)}
+    moved = {op.pod_uid for op in decision.ops if isinstance(op, Pipeline) and op.moved}
     for op in decision.ops:
         if not isinstance(op, Evict):
             continue
@@ -191,13 +193,14 @@ def _evictions(session: Session, decision: CycleDecision) -> Iterator[str]:
         if not job.preemptible:
             yield f"pod {op.pod}: evicted by {op.action} though its job is not preemptible"
         taker = jobs[op.beneficiary]
-        if not any(session.tally(Work(taker), IS_USED)):
-            yield f"pod {op.pod}: evicted for {taker.name}, which has no place"
+        if taker.uid not in placed and op.pod_uid not in moved:
+            yield f"pod {op.pod}: evicted for {taker.name}, which is not placed"
         if op.action == "preempt" and (job.queue, job.priority) >= (job.queue, taker.priority):
             yield f"pod {op.pod}: preempted by {taker.name} of no higher priority"
         if op.action == "preempt" and job.queue != taker.queue:
             yield f"pod {op.pod}: preempted across queues"
-        if op.action == "reclaim" and job.queue == taker.queue:
+        is_direct = taker.uid not in session.ledger.displaced_by.values()
+        if op.action == "reclaim" and job.queue == taker.queue and is_direct:
             yield f"pod {op.pod}: reclaimed inside its queue"
         if op.action == "consolidation" and session.node_of(row.row) == NO_ROW:
             yield f"pod {op.pod}: moved to nowhere"

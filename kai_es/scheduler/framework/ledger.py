@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kai_es.events.decisions import Bind, Evict, GroupMark, Pipeline, ShareAt
 from kai_es.events.decisions import Op as Decided
 from kai_es.kube.labels import GPU_MICRO
@@ -42,12 +44,14 @@ class Ledger:
     """Filled by the actions, read by `close`.
 
     resume: uid of the first pod group whose search was cut, "" = none.
+    displaced_by: uid of a pod group that lost a place of this cycle -> uid of who took it.
     """
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._ops: list[Decided] = []
         self._evicted: set[str] = set()
+        self.displaced_by: dict[str, str] = {}
         self.resume = ""
         self._marks: dict[Job, Marks] = {}
 
@@ -85,18 +89,32 @@ class Ledger:
         """In commit order, as the cycle leaves them.
 
         Of several places that a pod was given only the last counts. A pod that was given one in
-        this cycle and lost it again was never anywhere: nothing is to be done about it.
+        this cycle and lost it again was never anywhere: nothing is to be done about it, and who
+        was evicted for it gives way to the one that has the place now.
         """
         last: dict[str, Decided] = {}
         for op in self._ops:
             if not isinstance(op, Evict):
                 last[op.pod_uid] = op
         whole: dict[Job, bool] = {}
-        return [
+        ops = [
             op
             for op in self._ops
             if (isinstance(op, Evict) or last[op.pod_uid] is op) and self._stands(op, whole)
         ]
+        placed = {op.group_uid for op in ops if not isinstance(op, Evict)}
+        return [self._for_who_came(op, placed) if isinstance(op, Evict) else op for op in ops]
+
+    def _for_who_came(self, op: Evict, placed: set[str]) -> Evict:
+        """An eviction, for a job that is placed as the cycle ends."""
+        taker = op.beneficiary
+        for _ in self.displaced_by:  # a chain is no longer than that
+            if taker in placed or taker not in self.displaced_by:
+                break
+            taker = self.displaced_by[taker]
+        if taker == op.beneficiary or taker not in placed:
+            return op
+        return msgspec.structs.replace(op, beneficiary=taker)
 
     def _stands(self, op: Decided, whole: "dict[Job, bool]") -> bool:
         session = self._session
@@ -179,7 +197,10 @@ class Ledger:
 
     def _keep_eviction(self, task: int, n: int, action: str, cause: "Cause") -> None:
         """A pod is evicted once, for the first that asked for its place."""
-        uid = self._session.row(task).pod.uid
+        row = self._session.row(task)
+        uid = row.pod.uid
+        if not row.state.node:  # it was given its place in this cycle
+            self.displaced_by[self._session.job(task).uid] = cause.beneficiary
         if uid not in self._evicted:
             self._evicted.add(uid)
             self._ops.append(self._evict(task, n, action, cause))
