@@ -69,6 +69,7 @@ class Session:
     journal:     what a statement overwrote; empty between statements.
     claims:      claims on devices, None = nothing is known of any (set by the plugin).
     evicted:     tasks whose eviction is final.
+    touched_queues: rows of the queues of jobs with a task whose status was written.
     visitors:    by node, tasks whose entry on it was ever written, taken back or not.
     neighbours:  of `solve.neighbours`, made when first asked for.
     tried_groups: GPU groups of the last place that was tried for a task, whatever came of it.
@@ -102,6 +103,7 @@ class Session:
         self.missing_by_shape: dict[Shape, str] = {}
         self.pod_signatures: dict[Shape, bytes] = {}
         self._counts: dict[Job, list[list[int]]] = {}
+        self.touched_queues: set[int] = set()
         self._stamps: dict[Job, int] = {}
         self._last_stamp = 0
         self._pending: tuple[int, list[Job]] = (-1, [])
@@ -183,6 +185,7 @@ class Session:
         counts = self._counts.get(job)
         if counts is None:
             counts = self._counts[job] = [leaf.copy() for leaf in job.counts]
+            self.touched_queues.add(job.queue)
         leaf = counts[self.columns.leaf_of[task]]
         journal.append((leaf, before, leaf[before]))
         leaf[before] -= 1

@@ -115,7 +115,7 @@ class Candidates:
     def queues(self) -> list[int]:
         """Leaf queues that hold a job that may be active, in name order."""
         held = {queue for queue, jobs in self._session.columns.by_queue.items() if jobs}
-        held.update(job.queue for job in self._session.touched())
+        held |= self._session.touched_queues
         return sorted(queue for queue in held if queue >= 0)
 
 
