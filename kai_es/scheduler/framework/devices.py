@@ -11,7 +11,7 @@ from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.nodes import task_memory
 from kai_es.scheduler.columns.resources import GPU_ROW
 from kai_es.scheduler.columns.sharing import RELEASING
-from kai_es.scheduler.flags import UNDO_LEAKS_SHARES
+from kai_es.scheduler.flags import LEAVING_DEVICES_IDLE, UNDO_LEAKS_SHARES
 
 if TYPE_CHECKING:
     from kai_es.scheduler.framework.session import Session
@@ -56,11 +56,12 @@ def pick_devices(
         if home:
             return home, True
     groups: list[str] = []
-    waits = False
+    waits, n_idle = False, _idle(session, n)
     for _, group in chosen:
         if group is None:
             groups.append(_new_group(session, task, n, groups))
-            waits = waits or not idle
+            n_idle -= 1
+            waits = waits or not idle or n_idle < 0
         else:
             groups.append(group)
             waits = waits or not idle or not devices[group].fits_idle(memory, capacity)
@@ -73,6 +74,13 @@ def _whole(session: "Session", n: int) -> int:
     return (
         int(idle / GPU_MICRO) + int((free - idle) / GPU_MICRO) if max(idle, free - idle) > 0 else 0
     )
+
+
+def _idle(session: "Session", n: int) -> int:
+    """Whole devices that are idle. compat: the fit of the task has seen to it (it has not)."""
+    if LEAVING_DEVICES_IDLE in session.flags:
+        return _whole(session, n)
+    return int(session.nodes.idle[GPU_ROW, n]) // GPU_MICRO
 
 
 def _home(session: "Session", task: int, n: int, memory: int) -> tuple[str, ...]:

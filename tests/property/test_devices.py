@@ -1,0 +1,41 @@
+"""Random clusters full of devices: no share of a GPU beyond it, no MIG or DRA device for two."""
+
+import pytest
+
+from tests.scheduler_world.device_cluster import DeviceCluster
+
+QUICK = range(40)
+LONG = range(40, 1000)
+CYCLES = 5
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_devices_are_given_once(part):
+    for seed in QUICK[part::4]:
+        assert list(DeviceCluster(seed).run(CYCLES)) == [], f"seed {seed}"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_devices_are_given_once_on_many_clusters():
+    for seed in LONG:
+        assert list(DeviceCluster(seed).run(CYCLES)) == [], f"seed {seed}"
+
+
+def test_the_clusters_see_every_kind_of_decision():
+    """Or the test above would say nothing."""
+    seen = set()
+    for seed in range(12):
+        cluster = DeviceCluster(seed)
+        for _ in cluster.run(CYCLES):
+            pass
+        for member in cluster.pods.values():
+            spec = member.pod().spec
+            if member.node:
+                seen.add(spec.request_type)
+                seen |= {"claim"} if spec.resource_claims else set()
+                seen |= {"card"} if member.extended else set()
+                seen |= {"several"} if len(member.groups) > 1 else set()
+            seen |= {"again"} if member.times else set()
+    assert seen >= {"Fraction", "GpuMemory", "MigInstance", "Regular", "claim", "card", "several"}
+    assert "again" in seen
