@@ -85,12 +85,17 @@ class Shape:
 
 
 class Shapes:
-    """The live shapes; `n_social` of them have rules about other pods."""
+    """The live shapes.
+
+    n_social: those with rules about other pods.
+    n_ports, n_claims, n_config_maps: those that want ports of their host, claims of volumes, config
+              maps; what nobody wants need not be looked at.
+    """
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Shape] = {}
         self._next = 0
-        self.n_social = 0
+        self.n_social = self.n_ports = self.n_claims = self.n_config_maps = 0
 
     def take(self, spec: PodSpec) -> Shape:
         """The shape of a spec, for one more pod."""
@@ -99,7 +104,7 @@ class Shapes:
         if shape is None:
             shape = self._by_key[key] = Shape(spec, self._next)
             self._next += 1
-            self.n_social += shape.social
+            self._count(shape, 1)
         shape.users += 1
         return shape
 
@@ -108,7 +113,14 @@ class Shapes:
         shape.users -= 1
         if shape.users == 0:
             del self._by_key[_encoder.encode(shape.spec)]
-            self.n_social -= shape.social
+            self._count(shape, -1)
+
+    def _count(self, shape: Shape, sign: int) -> None:
+        spec = shape.spec
+        self.n_social += sign * shape.social
+        self.n_ports += sign * bool(spec.host_ports)
+        self.n_claims += sign * bool(spec.claims)
+        self.n_config_maps += sign * bool(spec.config_maps)
 
     def __len__(self) -> int:
         return len(self._by_key)

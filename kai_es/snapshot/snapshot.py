@@ -168,7 +168,7 @@ class Snapshot:
         self.pods_of_node: dict[str, dict[str, PodRow]] = {}
         self.pod_rows: list[PodRow | None] = []
         self._free_rows: list[int] = []
-        self._shapes = Shapes()
+        self.shapes = Shapes()
         self.followers: list[Follower] = []
 
     def follow(self, follower: Follower) -> None:
@@ -199,9 +199,9 @@ class Snapshot:
             row = old.row
             self._unlink_pod(old)
         spec = self._counted(pod) if self.devices.concerns(pod) else pod.spec
-        shape = self._shapes.take(spec)
+        shape = self.shapes.take(spec)
         if old is not None:
-            self._shapes.drop(old.shape)
+            self.shapes.drop(old.shape)
         if spec is pod.spec:
             # equal value, one object: replicas share their spec instead of keeping a copy each
             msgspec.structs.force_setattr(pod, "spec", shape.spec)
@@ -223,7 +223,7 @@ class Snapshot:
         old = self.pods.pop(uid, None)
         if old is not None:
             self._unlink_pod(old)
-            self._shapes.drop(old.shape)
+            self.shapes.drop(old.shape)
             self.pod_rows[old.row] = None
             self._free_rows.append(old.row)
 
@@ -335,7 +335,7 @@ class Snapshot:
     @property
     def has_pod_affinity(self) -> bool:
         """Whether any live pod has a rule about what other pods are near."""
-        return self._shapes.n_social > 0
+        return self.shapes.n_social > 0
 
     def objects(self, kind: str) -> Iterator[PlainObject]:
         """The objects of a plain kind that names mean, in no particular order."""

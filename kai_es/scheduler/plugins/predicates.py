@@ -17,6 +17,7 @@ from kai_es.scheduler.columns.nodes import NodeFacts
 from kai_es.scheduler.columns.resources import PODS_ROW
 from kai_es.scheduler.flags import GPUS_NOT_SERVED, SHARES_TAKE_TWO_SLOTS
 from kai_es.scheduler.framework.devices import pick_devices
+from kai_es.scheduler.framework.extensions import TaskCheck
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.solve.largest_node import LargestNode
 from kai_es.scheduler.solve.neighbour_rule import NeighbourRule
@@ -40,15 +41,23 @@ def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
     ext = session.ext
     ext.node_masks.append(plugin.mask)
     ext.node_why.append(plugin.why)
-    volumes = VolumeRule(session)
-    for check in (volumes.missing, plugin.config_maps, LargestNode(session).check):
-        ext.pre_task.append(check)
-        ext.hopeless.append(check)
+    wanted = session.columns.rows.shapes  # what no pod wants costs nothing per task
+    checks: list[TaskCheck] = []
+    if wanted.n_ports:
+        ext.task_rules.append(PortRule(session))
+    if wanted.n_claims:
+        volumes = VolumeRule(session)
+        checks.append(volumes.missing)
+        ext.task_rules.append(volumes)
+        if session.config.schedule_csi_storage:
+            ext.task_rules.append(StorageRule(session, volumes.storage))
+    if wanted.n_config_maps:
+        checks.append(plugin.config_maps)
+    checks.append(LargestNode(session).check)
+    ext.pre_task += checks
+    ext.hopeless += checks
     ext.node_checks.append(plugin.capacity)
     ext.node_checks.append(plugin.pod_slots)
-    ext.task_rules += [PortRule(session), volumes]
-    if session.config.schedule_csi_storage:
-        ext.task_rules.append(StorageRule(session, volumes.storage))
     neighbours = neighbours_of(session)
     if neighbours is not None:
         ext.task_rules.append(NeighbourRule(session, neighbours))
