@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from kai_es.kube.labels import GPU, GPU_MICRO
 from kai_es.kube.objects import Node, Pod
+from kai_es.snapshot.shapes import HUNDREDTH, portion_hundredths
 from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
 from kai_es.snapshot.world import World
 
@@ -41,7 +42,7 @@ def gpu_figures(world: World) -> GpuFigures:
         total += idle[entry.obj.name]
     allocated, waiting = 0, []
     for row in world.snapshot.pods.values():
-        amount = asked(row.pod)
+        amount = row.state.gpu_portion * row.state.gpu_count * HUNDREDTH or asked(row.pod)
         if row.state.status in ACTIVE_USED and row.state.node in idle:
             allocated += amount
             idle[row.state.node] -= amount
@@ -53,8 +54,8 @@ def gpu_figures(world: World) -> GpuFigures:
 
 
 def asked(pod: Pod) -> int:
-    """What a pod asks of GPUs, shares included, in gpu_micro."""
+    """What a pod asks of GPUs, shares included, in gpu_micro; of device memory nothing is known."""
     gpu = pod.spec.gpu
     if pod.spec.request_type == "Fraction":
-        return round(gpu.portion * 100) * gpu.count * GPU_MICRO // 100
+        return portion_hundredths(gpu.portion) * gpu.count * HUNDREDTH
     return pod.spec.requests.get(GPU, 0)

@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_es.scheduler.flags import SHARING_DRAWS_ALL
 from kai_es.scheduler.framework.fit import Fit, NodeSet
 from kai_es.scheduler.framework.session import Session
 
@@ -22,14 +21,13 @@ _Scores = NDArray[np.float64]
 
 
 def open_gpusharingorder(session: Session, arguments: _Arguments) -> None:
-    """Nodes with a shared device that has room, for tasks that use a share of one (plugins §4.4).
+    """Nodes with a shared device that has room; a task without GPUs fits any (plugins §4.4).
 
-    compat: a task without GPUs has room on any, so it is drawn to such nodes too.
+    So CPU-only pods fill nodes whose GPUs are shared; without that, fewer pods fit in all.
     """
-    draws_all = SHARING_DRAWS_ALL in session.flags
 
     def score(fit: Fit, _nodes: NodeSet, _task: int) -> _Scores | float:
-        if not session.nodes.sharing or not (draws_all or fit.shape.shared):
+        if not session.nodes.sharing:
             return 0.0
         return np.where(fit.joins(), GPU_SHARING, 0.0)
 
