@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 
 import pytest
 
@@ -11,6 +12,7 @@ from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.eventlog.memory_offsets import MemoryOffsets
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
 from kai_es.events.codec import decode, pack, unpack
+from kai_es.events.decisions import ZoneAmount
 from kai_es.events.envelope import PoisonError
 from kai_es.events.requests import (
     AttemptFailed,
@@ -21,7 +23,7 @@ from kai_es.events.requests import (
     Refused,
     is_final,
 )
-from kai_es.kube.labels import CLOSED_REQUEST, RECEIVED_RESOURCE_TYPE
+from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import Out, Position
 from tests.clocks import HastyClock
@@ -159,6 +161,13 @@ async def test_bind_is_one_write_with_received_type(world, pods):
     )
     assert pods.calls == ["node", "bind"]
     assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Regular"}
+
+
+async def test_pod_with_predicted_zones_says_which(world, pods):
+    zones = (ZoneAmount(zone="z0", amount={"cpu": "4"}),)
+    await outcome(world, await world.order(zones=zones))
+    text = pods.pods["p"]["metadata"]["annotations"][NUMA_PREDICTED]
+    assert json.loads(text) == [{"zone": "z0", "amount": {"cpu": "4"}}]
 
 
 SHARED = {"received": "Fraction", "gpu_count": 1, "gpu_portion": 50}

@@ -2,7 +2,7 @@ import json
 
 import msgspec
 
-from kai_es.events.decisions import Bind, CycleDecision, Evict, Pipeline
+from kai_es.events.decisions import Bind, Cycle, CycleDecision, Evict, Pipeline, ZoneAmount
 from kai_es.kube.labels import NUMA_OBSERVED, NUMA_PREDICTED
 from kai_es.kube.objects import PriorityClass
 from kai_es.kube.parse_pod import parse_pod
@@ -11,6 +11,7 @@ from kai_es.scheduler import flags
 from kai_es.scheduler.config import Config, PluginOption
 from kai_es.scheduler.decide import decide
 from kai_es.scheduler.reasons.render import pod_group_message
+from kai_es.snapshot.lifecycle import Sighting, requests_of, task_state
 from kai_es.snapshot.status import TaskStatus
 from tests.scheduler_world import World, a_spec
 
@@ -167,3 +168,28 @@ def test_the_annotation_is_what_is_read_back():
     again.pod("a-0", "a", "n", spec=cores_of(3), annotations={NUMA_PREDICTED: text})
     again.group("b", "", spec=cores_of(3))
     assert zones(decided(again)) == {"b-0": {"z1": "3"}}
+
+
+def test_zones_go_from_the_decision_to_the_pods_state():
+    cluster = Cluster()
+    cluster.group("a", "", spec=cores_of(3))
+    decision = decided(cluster)
+    cycle = Cycle(
+        shard="s",
+        epoch=1,
+        cycle=1,
+        offset=1,
+        config_digest="",
+        digest="",
+        inputs=cluster.inputs(),
+        decision=decision,
+    )
+    [request] = requests_of(cycle, incarnation=1)
+    pod = msgspec.structs.replace(cluster.snapshot.pods["a-0"].pod, phase="Pending")
+    state = task_state(Sighting(pod), [request])
+    assert state.zones == (ZoneAmount(zone="z0", amount={"cpu": "3"}),)
+    after = Cluster()
+    after.group("a", spec=cores_of(3))
+    after.snapshot.set_pod(pod, rv=1, task=state)
+    after.group("b", "", spec=cores_of(3))
+    assert zones(decided(after)) == {"b-0": {"z1": "3"}}
