@@ -27,6 +27,6 @@ def own_broker(tmp_path_factory):
 
 @pytest.fixture
 async def own_world(own_broker, kafka_prefix):
-    settings = KafkaSettings(bootstrap=own_broker.address, prefix=kafka_prefix, connect_s=1.5)
+    settings = KafkaSettings(bootstrap=own_broker.address, prefix=kafka_prefix, connect_s=3.0)
     async with running(KafkaWorld(settings)) as made:
         yield made

@@ -29,7 +29,7 @@ from tests.postgres.test_books_kills import a_story, append
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
-PATIENCE_S = 40
+PATIENCE_S = 120
 
 
 class Site:
