@@ -6,7 +6,7 @@ reasons. The first line is what kept it waiting longest (or where it stands).
 
 from kai_es.audit.story import Story, Teller
 from kai_es.events.decisions import Cycle
-from kai_es.events.snapshot import Batch, Upserted
+from kai_es.events.snapshot import Batch, Parked, Upserted
 from kai_es.kube.objects import Pod, PodGroup
 from kai_es.ports.eventlog import ReadableLog
 from kai_es.reader.roll import roll
@@ -45,6 +45,9 @@ async def explain(
     cast = _Cast(kind, name)
     for entry in world.objects.live.get(kind, {}).values():
         cast.meet(entry.obj)
+    for parked in world.parking.entries.values():
+        if isinstance(parked, Parked):
+            cast.meet_parked(parked)
     async for offset, batch, _ in roll(log, world):
         if until_ms is not None and batch.time > until_ms:
             break
@@ -71,14 +74,24 @@ class _Cast:
         """An object that may bear the name."""
         if not isinstance(obj, Pod | PodGroup) or not isinstance(obj, self._type):
             return
-        if self._name in (obj.name, f"{obj.namespace}/{obj.name}"):
-            self._tellers.setdefault(obj.uid, Teller(self._kind, obj.namespace, obj.name, obj.uid))
+        self._meet(obj.namespace, obj.name, obj.uid)
+
+    def meet_parked(self, parked: Parked) -> None:
+        """A version that cannot be read; there may never have been another one."""
+        if parked.kind == self._kind:
+            self._meet(parked.namespace, parked.name, parked.uid)
+
+    def _meet(self, namespace: str, name: str, uid: str) -> None:
+        if self._name in (name, f"{namespace}/{name}"):
+            self._tellers.setdefault(uid, Teller(self._kind, namespace, name, uid))
 
     def tell(self, world: World, offset: int, batch: Batch) -> None:
         """A batch that is folded."""
         for row in batch.rows:
             if isinstance(row, Upserted):
                 self.meet(row.obj)
+            elif isinstance(row, Parked):
+                self.meet_parked(row)
         for teller in self._tellers.values():
             teller.tell(world, offset, batch)
 

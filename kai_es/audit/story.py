@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from kai_es.events.decisions import Bind, Cycle, Evict, Pipeline, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
-from kai_es.events.snapshot import Batch, Parked
+from kai_es.events.snapshot import Batch, Parked, Removed
 from kai_es.snapshot.reigns import Introduced
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import World
@@ -74,6 +74,9 @@ class Teller:
                     self._result(row)
                 case Parked() if row.uid == self.uid:
                     self._say("parked", f"a version cannot be read: {row.error}")
+                case Removed() if row.uid == self.uid and not (self._status or self._gone):
+                    self._gone = True  # no version of it could ever be read
+                    self._say("deleted", "deleted")
                 case _:
                     pass
         if self.kind == "Pod":

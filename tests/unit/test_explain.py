@@ -4,6 +4,7 @@ from kai_es.audit.explain import UnknownNameError, explain
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Reason
+from kai_es.events.snapshot import Parked, Removed
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
 from projectors.batching import batch_envelope
@@ -130,3 +131,17 @@ def test_the_world_given_is_rolled_on():
     world = World()
     fold(world, seen(NODE))
     assert world.offset == 0
+
+
+def test_a_pod_of_which_no_version_can_be_read_has_a_story():
+    parked = Parked(
+        kind="Pod", uid="u", rv=1, incarnation=0, namespace="ns", name="bad", error="cpu is '-1'"
+    )
+    found = story((parked,), name="bad")
+    assert found.dominant == "a version cannot be read: cpu is '-1'"
+    found = story((parked,), name="ns/bad", world=0)
+    assert (found.uid, found.lines) == ("u", [])
+    other = a_pod("bad")
+    assert story((parked, seen(other)), name="bad").uid == other.uid
+    removed = Removed(kind="Pod", uid="u", rv=2, incarnation=0)
+    assert told(story((parked,), (removed,), name="bad"))[-1] == ("deleted", "deleted")
