@@ -3,8 +3,9 @@
 import asyncio
 from types import MappingProxyType
 
+from kai_es.kube.labels import GPU_FRACTION, SCHEDULER_NAME
 from kai_es.simulate.faults import Fault
-from kai_es.simulate.kinds import NODE, POD
+from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
 
 KINDS = ("Node", "Pod", "PodGroup", "Queue")
 
@@ -88,7 +89,7 @@ class Mishaps:
 
     async def skew(self, chance):
         slot, seconds = self._slot(chance), chance.uniform(5, 30)
-        slot.skew_ms = chance.choice((-1500, -300, 300, 1500))
+        slot.skew_ms = chance.choice((-5000, -1500, -300, 300, 1500, 5000))
         await asyncio.sleep(seconds)
         slot.skew_ms = 0
         return f"{slot.name} for {seconds:.1f} s"
@@ -246,6 +247,52 @@ class Mishaps:
         await self._world.site.create(POD, pod)
         return f"on {name} for {seconds:.1f} s"
 
+    async def unreadable_pod(self, chance):
+        """A pod, bound or not, gets a version that cannot be parsed, and a good one later."""
+        pods = self._world.site.live(POD)
+        if not pods:
+            return ""
+        meta, seconds = chance.choice(pods)["metadata"], chance.uniform(0.1, 20)
+        for value in ("much", None):
+            notes = {"metadata": {"annotations": {GPU_FRACTION: value}}}
+            await self._world.site.patch(POD, meta["name"], notes, namespace=meta["namespace"])
+            await asyncio.sleep(seconds if value else 0)
+        return f"{meta['name']} for {seconds:.1f} s"
+
+    async def malformed_pod(self, chance):
+        """A pod of which no version can be parsed comes and goes; once on a node, once on none."""
+        name, seconds = f"malformed-{chance.randrange(10**6)}", chance.uniform(0.1, 20)
+        requests = {"cpu": "-1"}
+        containers = [{"name": "main", "image": "x", "resources": {"requests": requests}}]
+        spec = {"schedulerName": SCHEDULER_NAME, "containers": containers}
+        if chance.random() < 0.5:
+            spec["nodeName"] = self._node(chance)
+        meta = {"name": name, "namespace": "elsewhere"}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+        await self._world.site.create(POD, pod)
+        await asyncio.sleep(seconds)
+        await self._world.site.delete(POD, name, namespace="elsewhere", grace_s=0)
+        return f"{spec.get('nodeName', 'nowhere')} for {seconds:.1f} s"
+
+    async def lose_queue(self, chance):
+        """A queue is deleted, and made again under its name."""
+        raw, seconds = chance.choice(self._world.users.workload.queues), chance.uniform(0, 15)
+        name = raw["metadata"]["name"]
+        await self._world.site.delete(QUEUE, name)
+        await asyncio.sleep(seconds)
+        await self._world.site.create(QUEUE, raw)
+        return f"{name} for {seconds:.1f} s"
+
+    async def change_priority(self, chance):
+        """A pod group gets another generation."""
+        groups = self._world.site.live(POD_GROUP)
+        if not groups:
+            return ""
+        meta = chance.choice(groups)["metadata"]
+        changes = {"spec": {"priorityClassName": chance.choice(("train", "build-preemptible"))}}
+        await self._world.site.patch(POD_GROUP, meta["name"], changes, namespace=meta["namespace"])
+        return meta["name"]
+
     def _node(self, chance):
         nodes = self._world.users.workload.nodes
         return chance.choice(nodes)["metadata"]["name"]
@@ -275,5 +322,9 @@ class Mishaps:
             "lose-node": lose_node,
             "shrink": shrink,
             "foreign-pod": foreign_pod,
+            "unreadable-pod": unreadable_pod,
+            "malformed-pod": malformed_pod,
+            "lose-queue": lose_queue,
+            "change-priority": change_priority,
         }
     )
