@@ -26,7 +26,7 @@ from kai_es.events.requests import (
 from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import Out, Position
-from tests.clocks import HastyClock
+from tests.clocks import HastyClock, let_run
 from tests.fake_pods import FakePods
 
 NOW_MS = 1_000_000
@@ -455,7 +455,7 @@ async def test_request_closed_by_a_successor_is_left_without_a_result(world, pod
         request_id = await world.order()
         while pods.calls[-1:] != ["get"]:
             await asyncio.sleep(0.001)
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         assert await world.results(request_id) == []
         assert pods.binds == []
         assert binder.n_open() == 1
@@ -487,7 +487,7 @@ async def test_outage_is_sat_out_and_little_is_published(world, pods):
         assert len(await world.results(request_id)) == NOTED
         assert "connection refused" in binder.trouble()
         world.clock.ms += 120_001
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         pods.away = False
         assert (await world.final(request_id)).code == "expired"
         assert binder.trouble() == ""
@@ -500,7 +500,7 @@ async def test_requests_of_one_pod_go_one_after_another(world, pods):
     first = await world.order(partition=0)
     second = await world.order(partition=3, node="n2")
     async with running(world.binder()):
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         assert pods.calls == ["node", "bind"]
         release.set()
         assert isinstance(await world.final(first), Bound)
@@ -541,7 +541,7 @@ async def test_restart_without_marks_derives_the_same(world, pods):
     world.offsets._marks.clear()
     pods.calls.clear()
     async with running(world.binder()):
-        await asyncio.sleep(0.03)
+        await let_run(0.03)
     assert pods.calls == []
     assert len(await world.results(done)) == 1
 
@@ -576,10 +576,10 @@ async def test_marks_never_pass_a_request_without_a_final_result(world, pods):
     pods.pod("q")
     pods.faults = [("bind", asyncio.Event().wait)]
     async with running(world.binder()):
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         done = await world.order("q", partition=2)
         assert isinstance(await world.final(done), Bound)
-        await asyncio.sleep(0.15)
+        await let_run(0.15)
     mark = (await world.offsets.load("binder", BIND_REQUESTS))[2]
     entries = [e async for es in world.log.read(BIND_REQUESTS, 2, 0, follow=False) for e in es]
     assert mark.position == entries[0].position
@@ -595,14 +595,14 @@ async def test_marks_of_a_restart_reach_back_to_the_results_it_read(world, pods)
     pods.pod("q")
     pods.faults = [("bind", asyncio.Event().wait)] * 2
     async with running(world.binder()):
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         done = await world.order("q", partition=2, evict=True)
         assert isinstance(await world.final(done), Evicted)
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
     for _ in range(2):
         pods.calls.clear()
         async with running(world.binder()):
-            await asyncio.sleep(0.1)
+            await let_run(0.1)
         assert [type(result) for result in await world.results(done)] == [Evicted]
 
 
@@ -697,7 +697,7 @@ async def test_lease_too_old_writes_nothing(world, pods):
             await asyncio.sleep(0.001)
         lease.age = 10.5
         request_id = await world.order()
-        await asyncio.sleep(0.05)
+        await let_run(0.05)
         assert pods.calls == []
         assert await world.results(request_id) == []
 

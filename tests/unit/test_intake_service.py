@@ -13,7 +13,7 @@ from kai_es.intake.publisher import BATCH_RECORDS
 from kai_es.intake.service import Informer
 from kai_es.ports.cluster import WatchItem
 from kai_es.ports.errors import FencedError, UnavailableError
-from tests.clocks import HastyClock
+from tests.clocks import HastyClock, let_run
 from tests.fake_cluster import FakeCluster
 from tests.intake_fold import PARTITIONS, fold, records_of
 
@@ -87,7 +87,7 @@ async def test_every_partition_gets_listed_and_alive_marks(cluster, log, informe
     cluster.put("Queue", "q")
     async with running(informer):
         await until(ready(informer))
-        await asyncio.sleep(0.05)
+        await let_run(0.05)
     folded = await fold(log)
     assert {kind for kind, _ in folded.listed} == KINDS
     assert len(folded.listed) == len(KINDS) * PARTITIONS
@@ -107,7 +107,7 @@ async def test_unserved_kinds_are_empty_lists_unless_nothing_goes_without(cluste
         await until(informer.problems)
         assert informer.problems().keys() == {"Queue"}
         assert "install the CRDs" in informer.problems()["Queue"]
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
         folded = await fold(log)
         assert ("PriorityClass", "c") not in folded.live
         assert folded.listed["PriorityClass", 0].served is False
@@ -124,7 +124,7 @@ async def test_forbidden_kind_is_named_and_not_listed(cluster, log, informer):
     async with running(informer):
         await until(lambda: informer.problems().keys() == {"Pod"})
         assert "grant list and watch of pods" in informer.problems()["Pod"]
-        await asyncio.sleep(0.03)
+        await let_run(0.03)
         folded = await fold(log)
         assert "Pod" not in {kind for kind, _ in folded.listed}
         assert "Pod" not in {k.kind for k in folded.alive[0].kinds}
@@ -139,7 +139,7 @@ async def test_broken_watch_resumes_where_it_was_without_a_list(cluster, informe
         await until(lambda: ("Pod", cluster.rv) in cluster.watches)
         lists = len(cluster.lists)
         cluster.put("Pod", "p", spec={"n": 2})
-        await asyncio.sleep(0.01)
+        await let_run(0.01)
         cluster.cut()
         await until(lambda: cluster.watches.count(("Pod", cluster.rv)) == 1)
         checks = [kind for kind, _ in cluster.lists[lists:]]
@@ -167,7 +167,7 @@ async def test_bookmark_behind_what_is_known_means_restore(cluster, log, informe
     async with running(informer):
         await until(ready(informer))
         cluster.put("Pod", "p")
-        await asyncio.sleep(0.01)
+        await let_run(0.01)
         behind = {"metadata": {"resourceVersion": "1"}}
         cluster.history.append((cluster.rv + 1, "BOOKMARK", "Pod", behind))
         cluster._wake()
@@ -175,7 +175,7 @@ async def test_bookmark_behind_what_is_known_means_restore(cluster, log, informe
         cluster.history.pop()
         await until(lambda: [k for k, _ in cluster.lists].count("Node") > 1)
         await until(ready(informer))
-        await asyncio.sleep(0.05)
+        await let_run(0.05)
     folded = await fold(log)
     assert {r.incarnation for r in folded.listed.values()} == {2}
     assert folded.live["Pod", "p"].incarnation == 2
@@ -201,7 +201,7 @@ async def test_unavailable_log_loses_nothing_and_repeats_nothing(cluster, log, i
         cluster.put("Pod", "b")
         cluster.delete("Pod", "a")
         await until(lambda: log.away == 0)
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
     folded = await fold(log)
     assert {uid for _, uid in folded.live} == {"b"}
     assert len(set(folded.ids)) == len(folded.ids)
@@ -258,7 +258,7 @@ async def test_file_configuration_is_published_once_per_content(cluster, log):
     async with running(informer):
         await until(ready(informer))
         informer.configure([])
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
     folded = await fold(log)
     assert folded.live == {}
     assert folded.listed["ShardConfig", 0].rv == 3
@@ -269,7 +269,7 @@ async def test_index_keeps_how_far_history_had_come_over_a_crash(cluster, log, i
     async with running(informer):
         await until(ready(informer))
         cluster.delete("Pod", "p")
-        await asyncio.sleep(0.01)
+        await let_run(0.01)
     marks = [
         unpack(decode(entry.value))
         async for _, entry in records_of(log, OBJECTS_INDEX)
@@ -292,5 +292,5 @@ async def test_odd_events_are_passed_over(cluster, log, informer, monkeypatch):
     monkeypatch.setattr(cluster, "watch", odd)
     async with running(informer):
         await until(ready(informer))
-        await asyncio.sleep(0.02)
+        await let_run(0.02)
     assert ("Pod", "u") in (await fold(log)).live
