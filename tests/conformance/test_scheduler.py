@@ -31,6 +31,8 @@ def test_differential_profile(profile):
     tally = differential.Tally()
     for path in sorted((DATA / "differential").glob(f"{profile}-*.decision.json")):
         name = path.name.removesuffix(".decision.json")
+        if name in differential.UNORDERED:
+            continue
         got = decide_file(path.with_name(f"{name}.snapshot.zip"), compat=True)
         differential.compare(json.loads(path.read_text()), got, tally)
     assert tally.equal["statuses"] >= 0.995 * tally.all["statuses"], str(tally)

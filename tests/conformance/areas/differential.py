@@ -12,6 +12,10 @@ from kai_es.scheduler import flags as rules
 WAITING_PROFILES: tuple[str, ...] = ()
 """Profiles that need what the scheduler does not have yet."""
 
+UNORDERED: frozenset[str] = frozenset({"everything-00007"})
+"""Cases in which the reference's answer hangs on how its heap was built (docs/differences.md), and
+a different choice early in the cycle changes much of what follows."""
+
 
 class Tally:
     """Equal and all, by what is compared."""
