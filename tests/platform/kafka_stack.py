@@ -4,12 +4,16 @@ import asyncio
 import os
 import random
 import re
+import shutil
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import aiohttp
 
 from kai_es.events.decisions import Bind, CycleInputs
+from kai_es.runtime.progress import ENDED_PHASES
 from kai_es.runtime.settings import DEFAULT_SHARD
 from kai_es.runtime.worker_place import ENV_INSTANCE
 from kai_es.scheduler import decide
@@ -34,7 +38,9 @@ class KafkaPlatform(Platform):
 
     def __init__(self, root, *, seed, copies=2, config="", only=None):
         self.broker = Broker(root / "kafka")
-        self.postgres = Postgres(root / "postgres-server")
+        # Not below pytest's folder: every run of pytest closes that to the server's own user.
+        self._home = Path(tempfile.mkdtemp(prefix="kai-es-test-"))
+        self.postgres = Postgres(self._home / "postgres")
         super().__init__(
             root,
             f"{self.postgres.address}/{DATABASE}",
@@ -63,6 +69,7 @@ class KafkaPlatform(Platform):
         finally:
             await asyncio.to_thread(self.broker.close)
             await asyncio.to_thread(self.postgres.close)
+            shutil.rmtree(self._home, ignore_errors=True)
 
     def argv(self, name):
         return [*super().argv(name), "--listen", f"127.0.0.1:{self.ports[name]}"]
@@ -232,6 +239,35 @@ async def healthy(platform, view, *, within_s):
             f"could be bound and are not: {stuck}; not ready: {unready}; lags: {lags}"
         )
         await asyncio.sleep(1)
+
+
+async def until_done(view, *, patience_s=90.0):
+    """Wait until every pod has ended but those that never can: rests of gangs.
+
+    A gang that is evicted when some of its pods are about to end leaves too few that are made again
+    (the simulated controller, as a Job's, makes no pod again that ended).
+    """
+    last, since = None, time.monotonic()
+    while open_pods := await unended(view):
+        if open_pods != last:
+            last, since = open_pods, time.monotonic()
+        assert time.monotonic() - since < patience_s, f"{len(open_pods)} pods, e.g. {open_pods[:5]}"
+        await asyncio.sleep(0.5)
+
+
+async def unended(view):
+    """Pods that have not ended and can."""
+    async with view.still() as world:
+        alive = {}
+        for row in world.snapshot.pods.values():
+            if row.pod.phase not in ENDED_PHASES:
+                alive.setdefault((row.pod.namespace, row.pod.group), []).append(row.pod)
+        return sorted(
+            pod.name
+            for key, pods in alive.items()
+            for pod in pods
+            if pod.node or len(pods) >= world.snapshot.groups.get(key).group.min_member
+        )
 
 
 def placeable(world):

@@ -10,8 +10,7 @@ from kai_es.runtime.wiring import open_log
 from kai_es.simulate.workload import Sizes, generate
 from kai_es.storage.checkpoint import PostgresCheckpoints
 from tests.platform import checks
-from tests.platform.kafka_stack import KafkaPlatform, Torment, crowding, healthy
-from tests.platform.stack import until_done
+from tests.platform.kafka_stack import KafkaPlatform, Torment, crowding, healthy, until_done
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
 
@@ -69,7 +68,7 @@ async def a_run(root, seed, form):
             over = time.monotonic()
             await healthy(platform, view, within_s=form.heal_s * crowding())
             healed_s = time.monotonic() - over
-            await until_done(view, workload.n_pods)
+            await until_done(view)
             await view.until(lambda: not list(view.world.open_requests()))
             await platform.answers()
             await checks.truth(platform.settings, platform.instance.cluster, view.world)
