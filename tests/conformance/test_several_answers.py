@@ -18,6 +18,11 @@ FOLDER = DATA / "differential"
 NAMES = (FOLDER / "several-answers.txt").read_text().split()
 
 
+def dump_of(name):
+    with zipfile.ZipFile(FOLDER / f"{name}.snapshot.zip") as file:
+        return json.loads(file.read(file.namelist()[0]))
+
+
 def decided(dump, rules):
     """Digest of the answer, and what is wrong with it."""
     loaded = load_dump(dump)
@@ -42,9 +47,17 @@ def shuffled(dump, seed):
 @pytest.mark.parametrize("rules", [flags.NONE, flags.ALL], ids=["default", "compat"])
 @pytest.mark.parametrize("name", NAMES)
 def test_one_sound_answer(name, rules):
-    with zipfile.ZipFile(FOLDER / f"{name}.snapshot.zip") as file:
-        dump = json.loads(file.read(file.namelist()[0]))
+    dump = dump_of(name)
     digest, wrong = decided(dump, rules)
     assert wrong == []
     for seed in range(2):
         assert decided(shuffled(dump, seed), rules)[0] == digest
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rules", [flags.NONE, flags.ALL], ids=["default", "compat"])
+def test_every_input_has_a_sound_answer(rules):
+    names = sorted(path.name.split(".")[0] for path in FOLDER.glob("*.snapshot.zip"))
+    found = {name: decided(dump_of(name), rules)[1] for name in names}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
