@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the report."""
     by = By(args.by)
     bucket = Bucket(args.bucket) if args.bucket else None
+    _times(args.start, args.end, now_ms=0)  # what is wrong in any case is said before all else
     sums = asyncio.run(_sums(args, by, bucket))
     sys.stdout.write(render(sums, by, bucket, args.output))
     return OK
@@ -77,11 +78,14 @@ def ask(reports: UsageReports, by: By, bucket: Bucket | None, *, start: str, end
     Raises:
         UsageError: a time that is none, or an empty stretch.
     """
-    now_ms = reports.now_ms()
-    try:
-        start_ms, end_ms = parse_time(start, now_ms=now_ms), parse_time(end, now_ms=now_ms)
-    except ValueError as exc:
-        raise UsageError(str(exc)) from exc
+    start_ms, end_ms = _times(start, end, now_ms=reports.now_ms())
     if start_ms > end_ms:
         raise UsageError(f"--from {start} is after --to {end}: swap them")
     return reports.usage(by, start_ms=start_ms, end_ms=end_ms, bucket=bucket)
+
+
+def _times(start: str, end: str, *, now_ms: int) -> tuple[int, int]:
+    try:
+        return parse_time(start, now_ms=now_ms), parse_time(end, now_ms=now_ms)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc

@@ -7,7 +7,10 @@ import pytest
 from kai_es.cli import cycles, rebuild, report
 from kai_es.cli.exits import NO, OK, UsageError
 from kai_es.eventlog.sqlite import SqliteLog
+from kai_es.runtime.database import open_database
 from kai_es.runtime.instance import Instance
+from kai_es.runtime.settings import Settings
+from kai_es.storage.schema import upgrade
 from tests.postgres.test_books_kills import a_story, append
 
 pytestmark = pytest.mark.postgres
@@ -15,7 +18,7 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory):
-    """An embedded instance whose log has a history and whose books are empty."""
+    """An embedded instance whose log has a history and whose books are made, but empty."""
     made = Instance(tmp_path_factory.mktemp("site") / "instance").create()
 
     async def write():
@@ -24,6 +27,8 @@ def instance(tmp_path_factory):
             await append(log, a_story(12, seed=3).batches, -1)
         finally:
             await log.close()
+        async with open_database(Settings(data=made.root)) as engine:
+            await asyncio.to_thread(upgrade, engine)
 
     asyncio.run(write())
     return made
@@ -73,7 +78,11 @@ def test_rebuild_then_report_then_cycles(instance, capsys):
     ("module", "argv", "text"),
     [
         (report, ("report", "usage", "--from", "soon"), "'soon' is no time"),
-        (report, ("report", "usage", "--from", "now", "--to", "2h"), "is after --to"),
+        (
+            report,
+            ("report", "usage", "--from", "2026-03-02", "--to", "2026-03-01"),
+            "is after --to",
+        ),
         (cycles, ("cycles", "--limit", "0"), "--limit is 0"),
         (cycles, ("cycles", "--to", "never"), "'never' is no time"),
         (rebuild, ("rebuild", "usage", "--from", "-7"), "--from is -7"),
