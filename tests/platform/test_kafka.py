@@ -38,7 +38,7 @@ SMALL = Form(
     seconds=25.0,
     pause_s=9.0,  # the lease runs out after 6 s
     heal_s=120.0,
-    limit_s=280.0,
+    limit_s=560.0,
     config=ACTIONS + HISTORY,
 )
 LARGE = Form(
@@ -94,6 +94,7 @@ async def a_run(root, seed, form):
     )
 
 
+@pytest.mark.timeout(600)
 async def test_nothing_is_lost_or_repeated_over_faults(tmp_path):
     async with asyncio.timeout(SMALL.limit_s):
         await a_run(tmp_path, 1, SMALL)

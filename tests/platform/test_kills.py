@@ -18,6 +18,7 @@ OUTAGE_MS = 15_000
 
 
 @pytest.mark.postgres
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("with_api_server", [False, True], ids=["parts", "and-api-server"])
 async def test_nothing_is_lost_or_repeated_over_kills(tmp_path, postgres_url, with_api_server):
     seed = 20261129 + with_api_server

@@ -9,13 +9,6 @@ from typing import Any
 from kai_es.cli.decide import decide_file
 from kai_es.scheduler import flags as rules
 
-WAITING_PROFILES: tuple[str, ...] = ()
-"""Profiles that need what the scheduler does not have yet."""
-
-UNORDERED: frozenset[str] = frozenset({"everything-00007"})
-"""Cases in which the reference's answer hangs on how its heap was built (docs/differences.md), and
-a different choice early in the cycle changes much of what follows."""
-
 
 class Tally:
     """Equal and all, by what is compared."""
@@ -79,9 +72,6 @@ def main(paths: Sequence[Path], flags: rules.Flags) -> tuple[int, int]:
     tally, passed, failed = Tally(), 0, 0
     for path in decisions_in(paths):
         name = path.name.removesuffix(".decision.json")
-        if name.split("-")[0] in WAITING_PROFILES:
-            print(f"WAITING {name}: its profile needs more of shared devices")
-            continue
         want = json.loads(path.read_text())
         got = decide_file(path.with_name(f"{name}.snapshot.zip"), compat=bool(flags))
         found = compare(want, got, tally)
