@@ -24,7 +24,6 @@ from kai_es.scheduler.solve.worklist import may_be_placed, placing_works
 
 NAME: Final = "allocate"
 
-
 ROOM_KEPT_MS: Final = 600_000
 """How long a job is served first in room that was made for it: longer than pods take to end."""
 
@@ -48,10 +47,11 @@ def _awaited(session: Session) -> list[Work]:
     """
     if ROOM_IS_FOR_ALL in session.flags:  # compat: a cycle knows nothing of the one before
         return []
+    since = max(session.now_ms - ROOM_KEPT_MS, 1)  # 0 = never
     found = [
         Work(job)
         for job in session.pending_jobs()
-        if session.now_ms - job.state.room_made_ms <= ROOM_KEPT_MS and may_be_placed(session, job)
+        if job.state.room_made_ms >= since and may_be_placed(session, job)
     ]
     return sorted(found, key=lambda work: (work.job.state.room_made_ms, work.job.order))
 
