@@ -1,8 +1,9 @@
 """What jobs have in common that fail alike, as a key.
 
-Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no hash per job. Where
-pods have rules about other pods, namespace and labels are in it as well; with the plugin `numa`
-what is asked for too.
+Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no hash per job. The
+statuses are those of the start of the session: a job that has got some of its pods placed since is
+not like one that never had more. Where pods have rules about other pods, namespace and labels are
+in it as well; with the plugin `numa` what is asked for too.
 """
 
 from kai_es.kube.objects import TopologyConstraint
@@ -24,7 +25,7 @@ _NONE: Constraint = ("", "", "")
 
 
 def signature_of(session: Session, work: Work) -> tuple[object, ...]:
-    """By pod set with a task that is not active: constraints from the root, pod signatures."""
+    """By pod set with a task that was not active: constraints from the root, pod signatures."""
     found: list[tuple[Path, tuple[bytes, ...]]] = []
     _collect(session, work, work.tree.root, (), found)
     return tuple(sorted(found))
@@ -42,7 +43,7 @@ def _collect(
         for child in member.members:
             _collect(session, work, child, path, found)
         return
-    status = session.status
+    status = session.columns.status
     pods = sorted(
         _pod(session, task)
         for task in session.work_tasks(work, member.leaf)
