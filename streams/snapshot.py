@@ -114,6 +114,7 @@ class SnapshotStream:
                 await race(lease.lost(), self._lead(lease))
             finally:
                 self.status.state = "standby"
+                self._in_flight_ms = 0  # whoever leads now has it in hand
                 await lease.release()
 
     async def _lead(self, lease: Lease) -> None:

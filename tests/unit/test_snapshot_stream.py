@@ -144,6 +144,43 @@ def test_the_lag_grows_while_nothing_is_accepted():
     run_virtual(scenario())
 
 
+class BriefLeases:
+    """The role for two seconds, and then for somebody else."""
+
+    def __init__(self):
+        self.n_given = 0
+
+    async def acquire(self, role, holder):
+        self.n_given += 1
+        if self.n_given > 1:
+            await asyncio.Event().wait()
+        return self
+
+    def age_s(self):
+        return 0.0
+
+    async def lost(self):
+        await asyncio.sleep(2)
+
+    async def release(self):
+        pass
+
+
+def test_a_standby_that_lost_its_role_in_mid_append_has_no_lag():
+    async def scenario():
+        bench = Bench()
+        log = Flaky(bench.store, away_at=range(1, 1_000))
+        stream = bench.a_stream(log=log, leadership=BriefLeases())
+        await bench.write(seen_pod(at_ms=LoopClock().now_ms()))
+        async with running(stream.run()):
+            await asyncio.sleep(1.5)
+            assert stream.lag_s() > 1
+            await asyncio.sleep(10)
+            assert (stream.status.state, stream.lag_s()) == ("standby", 0.0)
+
+    run_virtual(scenario())
+
+
 class OldLease:
     def age_s(self):
         return 10.5
