@@ -235,9 +235,12 @@ class DeviceCluster:
             self.cycle += 1
             self.now_ms += 1000
             inputs = CycleInputs(shard="s", cycle=self.cycle, now_ms=self.now_ms)
-            decision = decide(self.snapshot(), self.config.shard("s"), inputs)
+            decision = self.decided(inputs)
             yield from self._check(decision)
             self._carry_on(decision)
+
+    def decided(self, inputs: CycleInputs) -> CycleDecision:
+        return decide(self.snapshot(), self.config.shard("s"), inputs)
 
     def _carry_on(self, decision: CycleDecision) -> None:
         """Bound pods run; what leaves is gone, now or a cycle later, and is made again."""
