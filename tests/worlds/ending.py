@@ -17,12 +17,17 @@ from kai_es.simulate.virtual import VirtualClock
 from kai_es.snapshot import checkpoint
 from tests.worlds.processes import local_books
 
+STILL_S = 2.0
+"""What still happened in the cluster is in the log after that."""
+
 REST_S = 8.0
 """Longer than a follower of the log sleeps: what is folded is committed by then."""
 
 
 async def look_back(world):
     """Check everything; the digest of the world's log."""
+    world.site.stop()
+    await asyncio.sleep(STILL_S)
     for slot in world.slots:
         if not slot.name.startswith(("scheduler", "books")):
             slot.is_down = True

@@ -50,6 +50,12 @@ class Site:
         await asyncio.gather(self._kubelet, return_exceptions=True)
         self.start_kubelet()
 
+    def stop(self):
+        """Let nothing happen any more by itself."""
+        self.check()
+        self._controller.cancel()
+        self._kubelet.cancel()
+
     async def heard(self, kind, seconds):
         """Return when watches of a kind are cut after their silence, or after so long."""
         loop = asyncio.get_running_loop()

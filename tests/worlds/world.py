@@ -154,7 +154,6 @@ class World:
                 self.failures.violated("21", "; ".join(lags))
                 break
             await asyncio.sleep(1)
-        self.site.check()
 
     def _left(self):
         """Pods of the users that are still to run to their end."""
