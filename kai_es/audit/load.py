@@ -1,13 +1,15 @@
 """Invariants 4 and 5: no node and no shared device is given more than it has, batch by batch.
 
 Bound pods and open binds of a node against its allocatable amounts. A node may be over after it
-shrank or after a pod that is not ours came; it is excused then until it is within bounds again.
+shrank or after a pod that is not ours came; it is excused then until every shard has decided on a
+world that shows it, and the node is within bounds again.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from kai_es.audit.findings import Findings
+from kai_es.events.decisions import Cycle
 from kai_es.events.snapshot import Batch, Upserted
 from kai_es.kube.labels import APP_LABEL, GPU, GPU_MICRO, RESERVATION_APP
 from kai_es.kube.objects import Node, Pod
@@ -21,6 +23,13 @@ WHOLE: Final = 100
 """A device in hundredths, as shares are counted."""
 
 
+class _Excuse(NamedTuple):
+    """Why a node may be over, and since which batch."""
+
+    why: str
+    offset: int
+
+
 class Loads:
     """Follows the columns' rows; looks at every node that a batch touched."""
 
@@ -28,7 +37,8 @@ class Loads:
         self._world = world
         self._findings = findings
         self._touched: dict[str, None] = {}
-        self._excused: dict[str, str] = {}
+        self._excused: dict[str, _Excuse] = {}
+        self._saw: dict[str, int] = {}
         self._allocatable: dict[str, Mapping[str, int]] = {}
         world.snapshot.follow(self)
 
@@ -48,6 +58,8 @@ class Loads:
     def check(self, offset: int, batch: Batch) -> None:
         """Look at the nodes that a folded batch touched."""
         foreign = self._foreign_nodes(batch)
+        self._saw |= {row.shard: row.offset for row in batch.rows if isinstance(row, Cycle)}
+        saw = min(self._saw.values(), default=-1)
         for name in self._touched:
             row = self._world.snapshot.nodes.get(name)
             if row is None:
@@ -55,23 +67,24 @@ class Loads:
                 self._excused.pop(name, None)
                 continue
             self._findings.checked("4 node loads")
-            self._excuse(row.node, is_foreign=name in foreign)
+            self._excuse(row.node, offset, is_foreign=name in foreign)
             over = self._over(row.node)
-            if not over:
-                self._excused.pop(name, None)
-            elif name not in self._excused:
-                self._excused[name] = "reported"
+            excuse = self._excused.get(name)
+            if excuse is None and over:
+                self._excused[name] = _Excuse("reported", -1)
                 self._findings.violated("4", f"snapshot {offset}", f"node {name}: {over}")
+            elif excuse is not None and not over and saw >= excuse.offset:
+                del self._excused[name]
         self._touched.clear()
 
-    def _excuse(self, node: Node, *, is_foreign: bool) -> None:
+    def _excuse(self, node: Node, offset: int, *, is_foreign: bool) -> None:
         before = self._allocatable.get(node.name, {})
         shrank = any(node.allocatable.get(r, 0) < amount for r, amount in before.items())
         self._allocatable[node.name] = node.allocatable
         if shrank:
-            self._excused[node.name] = SHRANK
+            self._excused[node.name] = _Excuse(SHRANK, offset)
         elif is_foreign:
-            self._excused[node.name] = FOREIGN
+            self._excused[node.name] = _Excuse(FOREIGN, offset)
 
     def _over(self, node: Node) -> str:
         """What is given out beyond what there is, in words; "" = nothing."""

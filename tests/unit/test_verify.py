@@ -200,6 +200,16 @@ def test_a_node_that_shrank_is_excused():
     assert found(rows, shrunk, later) == []
 
 
+def test_a_decision_from_before_a_node_shrank_is_excused():
+    pod = a_pod("s", gpus=2)
+    rows, shrunk = (a_reign(), seen(SMALL), seen(pod)), (seen(a_node(gpus=1), rv=2),)
+    bind = a_bind(pod, SMALL)
+    assert found(rows, shrunk, (signed(a_cycle(1, bind, offset=0)),)) == []
+    informed = (signed(a_cycle(1, offset=1)),), (seen(a_node(gpus=1), rv=3),)
+    (violation,) = found(rows, shrunk, *informed, (signed(a_cycle(2, bind, offset=3)),))
+    assert violation == ("4", "node n1: gpu 2000000 of 1000000")
+
+
 def test_a_foreign_pod_excuses_its_node():
     rows = (a_reign(), seen(SMALL), *(seen(on_small(n)) for n in range(3)))
     assert found(rows) == []
