@@ -32,7 +32,7 @@ class Trial:
         self.session = session
         self.statement = statement
         self.scenario = scenario
-        self.tasks = evicted_tasks(scenario)
+        self.tasks = evicted_tasks(session, scenario)
 
     @property
     def lost(self) -> list[int]:
@@ -54,9 +54,13 @@ class Trial:
         return tuple(found)
 
 
-def evicted_tasks(scenario: Scenario) -> list[int]:
-    """Tasks of a scenario in order of eviction, each once."""
-    return list(dict.fromkeys(task for batch in scenario.batches() for task in batch.tasks))
+def evicted_tasks(session: Session, scenario: Scenario) -> list[int]:
+    """Tasks of a scenario in order of eviction, each once.
+
+    A task whose node is gone, or another shard's, is not evicted: that would make no room.
+    """
+    tasks = dict.fromkeys(task for batch in scenario.batches() for task in batch.tasks)
+    return [task for task in tasks if session.node_of(task) != NO_ROW]
 
 
 def simulate(
@@ -79,7 +83,7 @@ def simulate(
     Returns:
         None if the pending job finds no place; nothing is changed then.
     """
-    tasks = evicted_tasks(scenario)
+    tasks = evicted_tasks(session, scenario)
     if not tasks:
         return None
     statement = Statement(session)
