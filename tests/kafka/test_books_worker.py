@@ -162,6 +162,7 @@ def test_commit_of_the_group_that_skipped_records_skips_nothing(site):
     site.check_usage()
 
 
+@pytest.mark.long
 def test_history_and_checkpoints_have_workers_of_their_own(site):
     story = a_story(20, seed=7)
     later = story.batches[-1][1].time + 6 * MINUTE  # a checkpoint is due
@@ -182,6 +183,7 @@ def test_history_and_checkpoints_have_workers_of_their_own(site):
         time.sleep(0.1)
 
 
+@pytest.mark.long
 def test_parts_of_the_command_line_are_workers(site):
     story = a_story(20, seed=9)
     prev = site.write(story.batches)

@@ -27,6 +27,7 @@ async def until_it_works(use):
                 await asyncio.sleep(0.2)
 
 
+@pytest.mark.long
 async def test_a_broker_that_restarts(own_broker, own_world):
     """A follower, a leader and a single writer live through it, as their services would."""
     log = await own_world.open()
@@ -108,6 +109,7 @@ def test_a_setting_that_is_no_security_setting_is_our_bug():
         KafkaSettings(bootstrap="b:1", security={"acks": 0})
 
 
+@pytest.mark.long
 async def test_a_broker_that_is_down_and_comes_back_with_a_damaged_record(own_broker, own_world):
     log = await own_world.open()
     for n in range(20):
