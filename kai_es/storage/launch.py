@@ -5,8 +5,8 @@ needs neither a current directory nor an installed package, and nothing runs bet
 of a process that has threads. It imports the standard library only.
 
 PostgreSQL refuses to run as root. A root caller therefore hands it to an ordinary user, who in
-general may not enter the folders that hold the programs and the data (`/root/…`). One capability,
-the right to read and enter any folder, bridges that; no permission on disk is changed for it.
+general may not enter the folders that hold the programs and the data (of root alone). One
+capability, the right to read and enter any folder, bridges that; no permission on disk changes.
 """
 
 import ctypes
