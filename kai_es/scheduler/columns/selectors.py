@@ -16,7 +16,7 @@ class Requirement(NamedTuple):
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         """Whether labels meet it; an unknown operator is met by nothing."""
-        test = _TESTS.get(self.operator)
+        test = TESTS.get(self.operator)
         return test is not None and test(labels.get(self.key), self.values)
 
 
@@ -41,12 +41,13 @@ class Selector(NamedTuple):
         return None
 
 
-_TESTS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
+TESTS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
     "In": lambda value, values: value in values,
     "NotIn": lambda value, values: value not in values,
     "Exists": lambda value, _values: value is not None,
     "DoesNotExist": lambda value, _values: value is None,
 }
+"""Operator -> whether a label's value (None = no such label) passes; what label selectors know."""
 
 EVERYTHING: Final = Selector()
 NOTHING: Final = Selector((Requirement("", "Nothing"),))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from kai_es.kube.objects import PodSpec
 from kai_es.scheduler.columns.labels import LabelColumns
+from kai_es.scheduler.columns.selectors import TESTS
 
 NAME_FIELD: Final = "metadata.name"
 
@@ -117,10 +118,7 @@ def _two_integers(value: str | None, bounds: Sequence[str]) -> tuple[int, int] |
 
 
 _TESTS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
-    "In": lambda value, values: value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, _values: value is not None,
-    "DoesNotExist": lambda value, _values: value is None,
+    **TESTS,
     "Gt": _greater,
     "Lt": _less,
 }
