@@ -9,6 +9,7 @@ import msgspec
 
 from kai_es.ports.errors import (
     AnswerError,
+    BudgetError,
     ConflictError,
     GoneError,
     RefusedError,
@@ -63,6 +64,9 @@ def raise_answer(
     said = _status_of(body)
     reason = said.reason or _WORD.get(status, "Unknown")
     message = f"{doing}: {said.message or ''}"[:MESSAGE_MAX]
+    if status == 429 and (budget := _budget(said)):
+        message = f"{message} {budget}"[:MESSAGE_MAX]
+        raise BudgetError(message, status=status, reason=reason)
     if status in AGAIN or status >= 500:
         seconds = retry_after if retry_after and retry_after.isdigit() else "0"
         raise UnavailableError(
@@ -76,6 +80,13 @@ def _status_of(body: bytes) -> Status:
         return msgspec.json.decode(body, type=Status)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Status(message=body[:MESSAGE_MAX].decode("utf-8", "replace"))
+
+
+def _budget(said: Status) -> str:
+    """What a disruption budget says, "" = none is in the way: the server has too much to do."""
+    causes = (said.details or {}).get("causes") or ()
+    found = [str(c.get("message", "")) for c in causes if c.get("reason") == "DisruptionBudget"]
+    return "; ".join(found)
 
 
 _WORD: Final = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}

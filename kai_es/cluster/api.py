@@ -15,6 +15,7 @@ from kai_es.ports.errors import UnavailableError
 
 REQUEST_S: Final = 15.0  # a single object; longer than the API server's own slow writes
 LIST_S: Final = 60.0  # a page; the API server's request timeout
+PAGE: Final = 500  # objects of a page of a short list, as kubectl asks for
 CONNECT_S: Final = 5.0
 WATCH_S: Final = 290  # the server ends a watch after this, so that connections spread over servers
 CONNECTIONS: Final = 128  # binds in flight, a watch per kind, single reads
@@ -70,11 +71,14 @@ class ApiServer:
 
     async def list_page(self, resource: Resource, *, limit: int, token: str) -> Page:
         """See `ClusterWatch.list_page`."""
-        params = {"limit": str(limit), **({"continue": token} if token else {})}
+        return await self._page(resource, limit=str(limit), **{"continue": token})
+
+    async def _page(self, resource: Resource, namespace: str = "", **params: str) -> Page:
+        """A page of a list; parameters that are "" are left out."""
         body = await self._call(
             "GET",
-            _path(resource),
-            params=params,
+            _path(resource, namespace),
+            params={name: value for name, value in params.items() if value},
             timeout_s=LIST_S,
             accept=_accept(resource, "List"),
         )
@@ -115,6 +119,38 @@ class ApiServer:
         """See `ClusterWrites.get`."""
         return _object(await self._call("GET", _path(resource, namespace, name)))
 
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> tuple[Sequence[dict[str, Any]], int]:
+        """See `ClusterWrites.list`."""
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = await self._page(
+                resource,
+                namespace,
+                labelSelector=labels,
+                fieldSelector=fields,
+                limit=str(PAGE),
+                **{"continue": token},
+            )
+            items += page.items
+            token = page.token
+            if not token:
+                return items, page.rv
+
+    async def create(
+        self, resource: Resource, namespace: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.create`."""
+        return _object(await self._call("POST", _path(resource, namespace), body=body))
+
+    async def replace(
+        self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.replace`."""
+        return _object(await self._call("PUT", _path(resource, namespace, name), body=body))
+
     async def bind(
         self,
         namespace: str,
@@ -143,16 +179,30 @@ class ApiServer:
         return Answer(status=201)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, rv: int
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        rv: int,
+        grace_s: int | None = None,
     ) -> Answer:
         """See `ClusterWrites.delete`."""
-        options = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": uid, "resourceVersion": str(rv)},
-        }
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", **_preconditions(uid, rv, grace_s)}
         await self._call("DELETE", _path(resource, namespace, name), body=options)
         return Answer(status=200)
+
+    async def evict(self, namespace: str, pod: str, *, uid: str, rv: int) -> Answer:
+        """See `ClusterWrites.evict`."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": _preconditions(uid, rv, None),
+        }
+        await self._call("POST", f"{_path(PODS, namespace, pod)}/eviction", body=eviction)
+        return Answer(status=201)
 
     async def patch(
         self,
@@ -163,11 +213,12 @@ class ApiServer:
         *,
         uid: str,
         rv: int,
+        subresource: str = "",
     ) -> dict[str, Any]:
         """See `ClusterWrites.patch`."""
         metadata = {**changes.get("metadata", {}), "uid": uid, "resourceVersion": str(rv)}
         body = {**changes, "metadata": metadata}
-        path = _path(resource, namespace, name)
+        path = _path(resource, namespace, name) + (f"/{subresource}" if subresource else "")
         return _object(await self._call("PATCH", path, body=body, content_type=_MERGE))
 
     # -- transport
@@ -258,6 +309,11 @@ def _accept(resource: Resource, form: str = "") -> str:
     if not resource.names_only:
         return _JSON
     return f"{_JSON};as=PartialObjectMetadata{form};g=meta.k8s.io;v=v1,{_JSON}"
+
+
+def _preconditions(uid: str, rv: int, grace_s: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": {"uid": uid, "resourceVersion": str(rv)}}
+    return options if grace_s is None else options | {"gracePeriodSeconds": grace_s}
 
 
 def _path(resource: Resource, namespace: str = "", name: str = "") -> str:

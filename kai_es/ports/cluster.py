@@ -70,9 +70,9 @@ class ClusterWatch(Protocol):
 
 
 class ClusterWrites(Protocol):
-    """Reading and changing single objects.
+    """Reading and changing single objects, and short lists of them.
 
-    Every change carries the uid, and the resourceVersion it was decided on.
+    Every change of what is there carries the uid, and the resourceVersion it was decided on.
 
     Raises (everywhere): UnavailableError: outcome unknown; ConflictError: a precondition failed;
     GoneError: 404; RefusedError: the server will never take it.
@@ -80,6 +80,36 @@ class ClusterWrites(Protocol):
 
     async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         """The live object."""
+        ...
+
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> tuple[Sequence[dict[str, Any]], int]:
+        """Live objects of one moment, all pages, and its resourceVersion.
+
+        For short lists: what is many is read from the log. `namespace` "" = all namespaces;
+        `labels`, `fields`: selectors as the API writes them (`a=b,c in (d,e)`).
+
+        Raises:
+            GoneError: also 410, the server forgot the moment between two pages: ask again.
+        """
+        ...
+
+    async def create(
+        self, resource: Resource, namespace: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Make an object; returns what it became.
+
+        Raises:
+            ConflictError: there is one of this name, reason `AlreadyExists`.
+            GoneError: there is no such kind, or no such namespace.
+        """
+        ...
+
+    async def replace(
+        self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write `body` in the place of the object whose uid and resourceVersion it carries."""
         ...
 
     async def bind(
@@ -96,9 +126,24 @@ class ClusterWrites(Protocol):
         ...
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, rv: int
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        rv: int,
+        grace_s: int | None = None,
     ) -> Answer:
-        """Delete with the object's own grace period."""
+        """Delete; `grace_s` None = with the object's own grace period."""
+        ...
+
+    async def evict(self, namespace: str, pod: str, *, uid: str, rv: int) -> Answer:
+        """Delete a pod if the disruption budget that covers it allows.
+
+        Raises:
+            BudgetError: it does not, at present.
+        """
         ...
 
     async def patch(
@@ -110,6 +155,10 @@ class ClusterWrites(Protocol):
         *,
         uid: str,
         rv: int,
+        subresource: str = "",
     ) -> dict[str, Any]:
-        """Merge `changes` into the object (JSON merge patch); returns what it became."""
+        """Merge `changes` into the object (JSON merge patch); returns what it became.
+
+        subresource: `status`, …; "" = the object itself.
+        """
         ...

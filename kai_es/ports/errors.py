@@ -41,7 +41,14 @@ class AnswerError(Exception):
 
 
 class ConflictError(AnswerError):
-    """A precondition (uid, resourceVersion) of a write failed, HTTP 409."""
+    """A precondition (uid, resourceVersion) of a write failed, HTTP 409.
+
+    Of a create: there is an object of this name (reason `AlreadyExists`).
+    """
+
+
+class BudgetError(AnswerError):
+    """A disruption budget does not allow this eviction at present (429)."""
 
 
 class GoneError(AnswerError):

@@ -15,7 +15,7 @@ from kai_es.cluster.answers import raise_answer
 from kai_es.events.requests import Answer as Outcome
 from kai_es.ports.cluster import PODS, Page, Resource, WatchItem
 from kai_es.ports.errors import UnavailableError
-from kai_es.simulate.answers import MERGE_PATCH, Answer, ApiError, no_such_path
+from kai_es.simulate.answers import MERGE_PATCH, Answer, ApiError, no_such_path, no_such_resource
 from kai_es.simulate.api import Api, Call, CutError
 from kai_es.simulate.verbs import Target
 
@@ -100,6 +100,27 @@ class LocalCluster:
         """See `ClusterWrites.get`."""
         return _object(await self._call("GET", resource, namespace, name))
 
+    async def list(
+        self, resource: Resource, namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> tuple[Sequence[dict[str, Any]], int]:
+        """See `ClusterWrites.list`."""
+        query = {"labelSelector": labels, "fieldSelector": fields}
+        answer = await self._call("GET", resource, namespace, query=query)
+        listed = msgspec.json.decode(answer.body)
+        return listed["items"], int(listed["metadata"]["resourceVersion"])
+
+    async def create(
+        self, resource: Resource, namespace: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.create`."""
+        return _object(await self._call("POST", resource, namespace, body=body))
+
+    async def replace(
+        self, resource: Resource, namespace: str, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.replace`."""
+        return _object(await self._call("PUT", resource, namespace, name, body=body))
+
     async def bind(
         self,
         namespace: str,
@@ -117,12 +138,29 @@ class LocalCluster:
         return Outcome(status=201)
 
     async def delete(
-        self, resource: Resource, namespace: str, name: str, *, uid: str, rv: int
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        rv: int,
+        grace_s: int | None = None,
     ) -> Outcome:
         """See `ClusterWrites.delete`."""
-        options = {"preconditions": {"uid": uid, "resourceVersion": str(rv)}}
+        options = {
+            "preconditions": {"uid": uid, "resourceVersion": str(rv)},
+            "gracePeriodSeconds": grace_s,
+        }
         await self._call("DELETE", resource, namespace, name, body=options)
         return Outcome(status=200)
+
+    async def evict(self, namespace: str, pod: str, *, uid: str, rv: int) -> Outcome:
+        """See `ClusterWrites.evict`."""
+        options = {"preconditions": {"uid": uid, "resourceVersion": str(rv)}}
+        eviction = {"metadata": {"name": pod, "namespace": namespace}, "deleteOptions": options}
+        await self._call("POST", PODS, namespace, pod, subresource="eviction", body=eviction)
+        return Outcome(status=201)
 
     async def patch(
         self,
@@ -133,11 +171,14 @@ class LocalCluster:
         *,
         uid: str,
         rv: int,
+        subresource: str = "",
     ) -> dict[str, Any]:
         """See `ClusterWrites.patch`."""
         meta = {**changes.get("metadata", {}), "uid": uid, "resourceVersion": str(rv)}
         body = {**changes, "metadata": meta}
-        return _object(await self._call("PATCH", resource, namespace, name, body=body))
+        return _object(
+            await self._call("PATCH", resource, namespace, name, subresource=subresource, body=body)
+        )
 
     # -- the call
 
@@ -154,6 +195,9 @@ class LocalCluster:
     ) -> Answer:
         doing = f"{method} {resource.plural} {namespace}/{name}"
         kind = self._target(resource, doing).kind
+        if subresource and not kind.serves(subresource):
+            absent = no_such_resource().answer()
+            raise_answer(absent.status, absent.body, doing=doing)
         target = Target(kind, namespace if kind.namespaced else "", name, subresource)
         data = b"" if body is None else msgspec.json.encode(body)
         content_type = MERGE_PATCH if method == "PATCH" else "application/json"

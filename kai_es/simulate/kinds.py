@@ -72,6 +72,10 @@ class Kind:
         root = f"/apis/{self.group}" if self.group else "/api"
         return f"{root}/{self.version}/{self.plural}"
 
+    def serves(self, subresource: str) -> bool:
+        """Whether objects of this kind have it."""
+        return subresource in self.subresources or (subresource == "status" and self.status)
+
     def __hash__(self) -> int:
         return hash((self.group, self.plural))
 

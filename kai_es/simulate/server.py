@@ -127,9 +127,7 @@ class HttpServer:
         name, subresource = (*rest[1:], "", "")[:2]
         if (kind.namespaced and name and not namespace) or (namespace and not kind.namespaced):
             return None
-        if subresource and not (
-            subresource in kind.subresources or (subresource == "status" and kind.status)
-        ):
+        if subresource and not kind.serves(subresource):
             return None
         return Target(kind, namespace, name, subresource)
 

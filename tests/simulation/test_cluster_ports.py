@@ -11,7 +11,13 @@ import pytest
 from kai_es.cluster.api import ApiServer
 from kai_es.cluster.endpoint import from_kubeconfig
 from kai_es.ports.cluster import NODES, PODS, Resource
-from kai_es.ports.errors import ConflictError, GoneError, RefusedError, UnavailableError
+from kai_es.ports.errors import (
+    BudgetError,
+    ConflictError,
+    GoneError,
+    RefusedError,
+    UnavailableError,
+)
 from kai_es.simulate.api import Call
 from kai_es.simulate.cluster import SimulatedCluster
 from kai_es.simulate.cluster_local import LocalCluster
@@ -158,6 +164,111 @@ async def test_delete_and_patch_carry_preconditions(cluster, port):
     await port.delete(PODS, "ns", "a", **identity(changed))
     with pytest.raises(GoneError):
         await port.get(PODS, "ns", "a")
+
+
+CONFIG_MAPS = Resource("ConfigMap", "v1", "configmaps")
+BUDGETS = Resource("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
+
+
+def a_map(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "data": {"a": "1"}}
+
+
+async def test_what_is_made_is_there_once(port):
+    made = await port.create(CONFIG_MAPS, "ns", a_map("m"))
+    assert made["metadata"]["uid"]
+    assert made == await port.get(CONFIG_MAPS, "ns", "m")
+    with pytest.raises(ConflictError) as caught:
+        await port.create(CONFIG_MAPS, "ns", a_map("m"))
+    assert caught.value.reason == "AlreadyExists"
+
+
+async def test_replacing_needs_the_object_as_it_was(port):
+    made = await port.create(CONFIG_MAPS, "ns", a_map("m"))
+    done = await port.replace(CONFIG_MAPS, "ns", "m", made | {"data": {"b": "2"}})
+    assert done["data"] == {"b": "2"}
+    for old in (made, {**done, "metadata": {**done["metadata"], "uid": "other"}}):
+        with pytest.raises(ConflictError):
+            await port.replace(CONFIG_MAPS, "ns", "m", old)
+    await port.delete(CONFIG_MAPS, "ns", "m", **identity(done))
+    with pytest.raises(GoneError):
+        await port.replace(CONFIG_MAPS, "ns", "gone", {"metadata": {"name": "gone"}, "data": {}})
+
+
+async def test_list_is_what_selectors_select(cluster, port, monkeypatch):
+    monkeypatch.setattr("kai_es.cluster.api.PAGE", 2)
+    for name in ("a", "b", "c"):
+        await port.create(CONFIG_MAPS, "ns", a_map(name, app="x"))
+    await port.create(CONFIG_MAPS, "ns", a_map("d", app="y"))
+    await port.create(CONFIG_MAPS, "other", a_map("e", app="x"))
+
+    async def names(namespace: str = "", **selectors: str) -> str:
+        items, rv = await port.list(CONFIG_MAPS, namespace, **selectors)
+        assert rv == cluster.store.rv
+        return "".join(item["metadata"]["name"] for item in items)
+
+    assert await names() == "abcde"
+    assert await names("ns", labels="app=x") == "abc"
+    assert await names(labels="app in (x,y),app!=y") == "abce"
+    assert await names("ns", fields="metadata.name=b") == "b"
+    assert await names("none") == ""
+
+
+async def test_status_is_patched_for_itself(cluster, port):
+    pod = await create(cluster, "a")
+    condition = {"type": "PodBound", "status": "True"}
+    changes = {"status": {"conditions": [condition]}, "spec": {"nodeName": "n1"}}
+    done = await port.patch(PODS, "ns", "a", changes, **identity(pod), subresource="status")
+    assert condition.items() <= done["status"]["conditions"][0].items()
+    assert "nodeName" not in done["spec"]
+    made = await port.create(CONFIG_MAPS, "ns", a_map("m"))
+    with pytest.raises(GoneError):
+        await port.patch(CONFIG_MAPS, "ns", "m", {}, **identity(made), subresource="status")
+
+
+async def test_grace_of_a_delete_is_the_callers(cluster, port):
+    pod = await create(cluster, "a")
+    await port.bind("ns", "a", **identity(pod), node="n1", annotations={})
+    await port.delete(PODS, "ns", "a", **identity(await port.get(PODS, "ns", "a")))
+    going = await port.get(PODS, "ns", "a")
+    assert going["metadata"]["deletionGracePeriodSeconds"] > 0
+    await port.delete(PODS, "ns", "a", **identity(going), grace_s=0)
+    with pytest.raises(GoneError):
+        await port.get(PODS, "ns", "a")
+
+
+async def running(cluster: SimulatedCluster, port: Any, name: str) -> dict:
+    pod = await create(cluster, name)
+    await port.bind("ns", name, **identity(pod), node="n1", annotations={})
+    bound = await port.get(PODS, "ns", name)
+    changes = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+    await port.patch(PODS, "ns", name, changes, **identity(bound), subresource="status")
+    bound = await port.get(PODS, "ns", name)
+    changes = {"metadata": {"labels": {"app": "x"}}}
+    return await port.patch(PODS, "ns", name, changes, **identity(bound))
+
+
+async def test_eviction_keeps_a_budget(cluster, port):
+    a, b = [await running(cluster, port, name) for name in "ab"]
+    selector = {"matchLabels": {"app": "x"}}
+    budget = {"metadata": {"name": "keep"}, "spec": {"minAvailable": 1, "selector": selector}}
+    await port.create(BUDGETS, "ns", budget)
+    with pytest.raises(ConflictError):
+        await port.evict("ns", "a", uid="other", rv=identity(a)["rv"])
+    assert (await port.evict("ns", "a", **identity(a))).status == 201
+    going = await port.get(PODS, "ns", "a")
+    assert going["metadata"]["deletionTimestamp"]
+    with pytest.raises(BudgetError, match="needs 1 healthy pods and has 1") as caught:
+        await port.evict("ns", "b", **identity(b))
+    assert caught.value.status == 429
+
+
+async def test_server_that_has_too_much_to_do_is_no_budget(cluster, port):
+    pod = await create(cluster, "a")
+    rule = Fault(action="error", code=429, retry_after_s=3, times=1)
+    cluster.api.faults.replace([rule], seed=0)
+    with pytest.raises(UnavailableError):
+        await port.evict("ns", "a", **identity(pod))
 
 
 async def test_cluster_wide_object_is_read_without_a_namespace(cluster, port):
