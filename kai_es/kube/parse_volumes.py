@@ -12,8 +12,8 @@ from kai_es.kube.times import time_ms
 from kai_es.kube.volumes import Claim, ConfigMap, CsiDriver, StorageCapacity, StorageClass, Volume
 
 _CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"  # older form of the field
-_BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _WAITS: Final = "WaitForFirstConsumer"
 _STORAGE: Final = "storage"
 
@@ -156,8 +156,8 @@ def parse_volume_claim(raw: object) -> Claim:
         phase=(shape.status.phase if shape.status else None) or "",
         storage_class=annotations.get(_CLASS_ANNOTATION, spec.storage_class_name),
         volume=spec.volume_name or "",
-        bound=_BIND_COMPLETED in annotations,
-        selected_node=annotations.get(_SELECTED_NODE, ""),
+        bound=BIND_COMPLETED in annotations,
+        selected_node=annotations.get(SELECTED_NODE, ""),
         size=request_ceil(
             sizes.get(_STORAGE, 0), scale=1, what=what, field="spec.resources.requests.storage"
         ),

@@ -85,7 +85,7 @@ class Storage:
         at_once = False
         for name in pod.spec.claims:
             claim = self.claim(pod.namespace, name)
-            problem = _problem(pod, name, claim)
+            problem = problem_of(pod, name, claim)
             if problem:
                 return Needs(problem=problem)
             assert claim is not None, "a missing claim is a problem"
@@ -148,9 +148,9 @@ class Storage:
     def _candidates(self, claim: Claim) -> list[Volume]:
         """Volumes that a claim may be bound to, smallest first; one kept for it is the only one."""
         name = claim.storage_class or ""
-        fitting = [volume for volume in self._volumes_of(name) if _holds(volume, claim)]
+        fitting = [volume for volume in self._volumes_of(name) if can_hold(volume, claim)]
         kept = [volume for volume in fitting if volume.claim is not None]
-        return kept or [volume for volume in fitting if _is_free(volume, claim)]
+        return kept or [volume for volume in fitting if is_free(volume, claim)]
 
     def _volumes_of(self, name: str) -> list[Volume]:
         if self._by_class is None:
@@ -233,7 +233,7 @@ class Storage:
         return found
 
 
-def _problem(pod: Pod, name: str, claim: Claim | None) -> str:
+def problem_of(pod: Pod, name: str, claim: Claim | None) -> str:
     """What keeps a pod from using a claim, "" = nothing."""
     ephemeral = name in pod.spec.ephemeral_claims
     if claim is None:
@@ -258,7 +258,7 @@ def _problem(pod: Pod, name: str, claim: Claim | None) -> str:
     return ""
 
 
-def _holds(volume: Volume, claim: Claim) -> bool:
+def can_hold(volume: Volume, claim: Claim) -> bool:
     """Whether a volume is large enough, of the right kind, and not for another claim."""
     return (
         volume.size >= claim.size
@@ -275,7 +275,8 @@ def _kept_for(volume: Volume, claim: Claim) -> bool:
     return (space, name) == (claim.namespace, claim.name) and uid in ("", claim.uid)
 
 
-def _is_free(volume: Volume, claim: Claim) -> bool:
+def is_free(volume: Volume, claim: Claim) -> bool:
+    """Whether a volume that is kept for nobody may be given to a claim."""
     selector = Selector() if claim.selector is None else selector_of(claim.selector)
     return (
         volume.phase == AVAILABLE
