@@ -5,11 +5,12 @@ read. The projections' places are in their stores, together with their rows; the
 needs comes from the nearest checkpoint, and from the log from there on.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock
-from kai_es.ports.eventlog import Entry, EventLog
+from kai_es.ports.eventlog import Entry, EventLog, Position
 from kai_es.ports.stores import CheckpointStore, DivergedError
 from kai_es.reader import nearest_world
 from kai_es.reader.records import batch_of
@@ -71,6 +72,10 @@ class Books:
             self.checkpointer.opened(self.world)
         await self._restore()
         return self.world.offset + 1
+
+    def read(self, start: int) -> AsyncIterator[Sequence[Entry]]:
+        """What the log has of `snapshot` from an offset on, see `ReadableLog.read`."""
+        return self._log.read(SNAPSHOT, 0, Position(start), follow=False)
 
     async def feed(self, entry: Entry) -> int | None:
         """Fold one record of `snapshot`. Returns the offset to read from if one was missed.

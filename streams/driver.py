@@ -2,7 +2,8 @@
 
 Such a consumer starts wherever its group committed, may hand in records twice, may leave some out
 and goes on handing in what it had fetched after it was told to go back. None of that matters: the
-place is in the store, the accept rule tells what continues it, and this sends the consumer there.
+place is in the store, the accept rule tells what continues it, and what the consumer left out is
+read from the log. The consumer is sent to its place once, at the start, to spare it old records.
 """
 
 import asyncio
@@ -21,12 +22,12 @@ from streams.projection import MovedError
 
 logger = logging.getLogger(__name__)
 
-SEEK_S: Final = 10.0
-"""Until records from before a seek must have been followed by those from after it."""
-SEEKS_MAX: Final = 3
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
 STOP_S: Final = 5.0
+
+RETRIED: Final = (UnavailableError, MovedError, DivergedError)
+"""What opening the books anew, after a while, may mend."""
 
 Seek = Callable[[int], Awaitable[None]]
 
@@ -44,14 +45,12 @@ class Driver:
 
     def __init__(self, books: Books, clock: Clock, seek: Seek) -> None:
         self.trouble = ""
-        self.n_opened = self.n_seeks = 0
+        self.n_opened = self.n_gaps = 0
         self._books = books
         self._clock = clock
         self._seek_to = seek
         self._lock = asyncio.Lock()
         self._assigned = self._open = False
-        self._seeks_left = SEEKS_MAX
-        self._seek_until_s = 0.0
         self._not_before_s = 0.0
         self._backoff_s = BACKOFF_FIRST_S
 
@@ -72,14 +71,17 @@ class Driver:
             await self._books.abandon()
 
     async def take(self, entry: Entry) -> None:
-        """Fold one record, if it continues what is folded.
+        """Fold one record, after what is missing before it.
 
         Raises:
-            BrokenHistoryError, PoisonError: waiting mends nothing.
+            BrokenHistoryError, GoneError, PoisonError: waiting mends nothing.
         """
         async with self._lock:
-            if self._open:
-                await self._guarded(self._feed(entry))
+            resume = await self._feed(entry) if self._open else None
+            opened = self.n_opened
+        if resume is not None:
+            self.n_gaps += 1
+            await self._guarded(self._fill(resume, entry, opened))
         await self._clock.sleep(0)
 
     async def tick(self) -> None:
@@ -107,41 +109,51 @@ class Driver:
     async def _begin(self) -> None:
         await self._books.abandon()
         start = await self._books.open()
+        await self._seek_to(start)
         self.n_opened += 1
-        self._seeks_left = SEEKS_MAX
-        await self._seek(start)
         self._open = True
         self.trouble = ""
 
-    async def _feed(self, entry: Entry) -> None:
-        before = self._books.world.offset
-        resume = await self._books.feed(entry)
+    async def _feed(self, entry: Entry) -> int | None:
+        """Fold a record; the offset to read from if one before it is missing."""
+        before, resume = self._books.world.offset, None
+        if entry.position > before:
+            try:
+                resume = await self._books.feed(entry)
+            except RETRIED as exc:
+                self._failed(exc)
         if self._books.world.offset != before:
-            self._seeks_left, self._backoff_s = SEEKS_MAX, BACKOFF_FIRST_S
-            self._seek_until_s = 0.0
-        elif resume is not None and self._clock.monotonic_s() >= self._seek_until_s:
-            if not self._seeks_left:
-                raise BrokenHistoryError(
-                    f"{SNAPSHOT} {entry.position}: the batches that lead there from offset "
-                    f"{resume - 1} are not in the log"
-                )
-            await self._seek(resume)
+            self._backoff_s = BACKOFF_FIRST_S
+        return resume
 
-    async def _seek(self, offset: int) -> None:
-        self.n_seeks += 1
-        self._seeks_left -= 1
-        self._seek_until_s = self._clock.monotonic_s() + SEEK_S
-        await self._seek_to(offset)
+    async def _fill(self, start: int, until: Entry, opened: int) -> None:
+        """Fold from the log what the consumer left out, unless the books are opened anew."""
+        async for entries in self._books.read(start):
+            for entry in entries:
+                async with self._lock:
+                    if not self._open or self.n_opened != opened:
+                        return
+                    resume = await self._feed(entry)
+                if resume is not None:
+                    raise BrokenHistoryError(
+                        f"{SNAPSHOT} {entry.position}: the batches that lead there from offset "
+                        f"{resume - 1} are not in the log"
+                    )
+                if entry.position >= until.position:
+                    return
+                await self._clock.sleep(0)
 
     async def _guarded(self, doing: Awaitable[None]) -> None:
         try:
             await doing
-        except (UnavailableError, MovedError) as exc:
-            self._pause(str(exc))
-        except DivergedError as exc:
+        except RETRIED as exc:
+            self._failed(exc)
+
+    def _failed(self, exc: Exception) -> None:
+        if isinstance(exc, DivergedError):
             logger.error("books diverged", extra={"problem": str(exc)})
             self._backoff_s = BACKOFF_MAX_S
-            self._pause(str(exc))
+        self._pause(str(exc))
 
     async def _settle(self) -> None:
         await self._guarded(self._books.settle())

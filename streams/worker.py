@@ -5,6 +5,7 @@ commit or exactly-once: the place is in the database, and what Faust commits is 
 """
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ SESSION_S: Final = 6.0
 """After this a worker that is gone is replaced; static membership brings it back sooner."""
 
 HEARTBEAT_S: Final = 1.5
+logger = logging.getLogger(__name__)
+
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
@@ -89,7 +92,16 @@ class BooksWorker:
                     raise self.app.crash_reason
                 await wait_for(stop, clock=self._clock, seconds=TICK_S)
         finally:
+            await self._stopped()
+
+    async def _stopped(self) -> None:
+        """Leave the group. What has crashed may not be able to; that must not hide why it did."""
+        try:
             await self.app.stop()
+        except Exception:
+            if not self.app.crashed:
+                raise
+            logger.warning("the crashed worker does not stop in good order", exc_info=True)
 
     async def _agent(self, stream: Any) -> None:
         async for event in stream.events():

@@ -19,7 +19,7 @@ from kai_es.runtime.metrics import registry_of
 from kai_es.runtime.parts import NAMES, made
 from kai_es.runtime.readiness import tell_changes
 from kai_es.runtime.settings import ENV_LOG_JSON, ENV_LOG_LEVEL, add_arguments, from_args
-from kai_es.runtime.stopping import stop_event
+from kai_es.runtime.stopping import no_lingering, stop_event
 from kai_es.snapshot.errors import BrokenHistoryError
 
 FENCED: Final = 75
@@ -69,6 +69,11 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> None:
     stop = stop_event(with_stdin=args.exit_with_stdin)
+    with no_lingering(FENCED):
+        await _serve(args, stop)
+
+
+async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:
     async with made(args.parts, from_args(args)) as (parts, log):
 
         def problems() -> list[str]:

@@ -1,10 +1,21 @@
 """When a process is to end: a signal, or the end of its supervisor."""
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Final
 
 from kai_es.simulate.cluster import exit_with_stdin
+
+LINGER_S: Final = 10.0
+"""How long what a process has ended with may take to let go of its threads and tasks."""
+
+logger = logging.getLogger(__name__)
 
 
 def stop_event(*, with_stdin: bool = False) -> asyncio.Event:
@@ -27,3 +38,30 @@ def stop_event(*, with_stdin: bool = False) -> asyncio.Event:
     if with_stdin:
         exit_with_stdin(event)
     return event
+
+
+@contextlib.contextmanager
+def no_lingering(code: int, seconds: float = LINGER_S) -> Iterator[None]:
+    """End the process for good when it has left this block and still is there after `seconds`.
+
+    A task of a library that refuses its cancellation, or a thread that waits for ever, would keep
+    a process that has failed, and its supervisor would never start it anew.
+
+    Args:
+        code: the exit code then.
+        seconds: how long it may take.
+    """
+    try:
+        yield
+    finally:
+        timer = threading.Timer(seconds, _end, (code, seconds))
+        timer.daemon = True
+        timer.start()
+
+
+def _end(code: int, seconds: float) -> None:
+    names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
+    logger.error("ended by force", extra={"after_s": seconds, "threads": names})
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

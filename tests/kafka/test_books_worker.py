@@ -206,6 +206,27 @@ def test_parts_of_the_command_line_are_workers(site):
 
 
 @pytest.mark.long
+def test_worker_that_cannot_go_on_ends_with_its_process(site):
+    story = a_story(20, seed=10)
+    half = len(story.batches) // 2
+    prev = site.write(story.batches[:half])
+    site.write(story.batches[half:], prev + 1_000)
+    with (site.folder / "run.log").open("ab") as out:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "kai_es.cli", "run", "usage", "history"),
+                *("--kafka", site.bootstrap, "--prefix", site.prefix, "--database", site.url),
+                *("--listen", "127.0.0.1:0", "--data", str(site.folder)),
+            ],
+            stdout=out,
+            stderr=out,
+        )
+    site.processes.append(process)
+    assert process.wait(PATIENCE_S) != 0
+    assert "are not in the log" in site.tail()
+
+
+@pytest.mark.long
 def test_second_worker_takes_over_and_a_resumed_zombie_harms_nobody(site):
     story = a_story(60, seed=8)
     third = len(story.batches) // 3

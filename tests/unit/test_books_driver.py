@@ -135,11 +135,53 @@ def test_store_away_is_waited_for():
     run_virtual(main())
 
 
-def test_batch_that_is_nowhere_ends_the_worker():
+def test_what_the_consumer_never_hands_in_is_read_from_the_log():
     async def main():
         site = Site()
         await write(site.log, a_story())
         entries = await records(site.log, SNAPSHOT)
+        consumer = Consumer(entries[-1:], start=0, seed=3)  # as one whose seeks are lost
+        driver = a_driver(site, consumer)
+        await driver.assigned()
+        await consumer.feed(driver)
+        await driver.close()
+        assert driver.n_gaps == 1
+        assert site.usage.at.offset == entries[-1].position
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_partition_revoked_while_a_gap_is_filled():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        drivers = [a_driver(site, Consumer(entries, start=0, seed=n)) for n in range(2)]
+        await drivers[0].assigned()
+        await drivers[0].tick()
+        filling = asyncio.ensure_future(drivers[0].take(entries[-1]))
+        await asyncio.sleep(0)
+        await drivers[0].revoked()
+        await filling
+        assert site.usage.at.offset < entries[-1].position
+        await drivers[1].assigned()
+        await drivers[1].tick()
+        await drivers[1].take(entries[-1])
+        await drivers[1].close()
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_batch_that_is_nowhere_ends_the_worker():
+    async def main():
+        site = Site()
+        story = a_story()
+        await write(site.log, story)
+        entries = await records(site.log, SNAPSHOT)
+        partition = site.log.store.partitions[SNAPSHOT, 0].entries
+        del partition[20]
         consumer = Consumer(entries[:20] + entries[21:], start=0, seed=3)
         driver = a_driver(site, consumer)
         await driver.assigned()

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import subprocess
 import sys
 
 import pytest
@@ -198,3 +199,32 @@ async def test_every_part_has_gauges_that_no_other_metric_of_the_process_has(tmp
         collector = PartsCollector(parts)
         REGISTRY.register(collector)
         REGISTRY.unregister(collector)
+
+
+LINGERING = """
+import asyncio, threading
+from kai_es.runtime.stopping import no_lingering
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def main():
+    asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    with no_lingering(75, seconds=0.1):
+        raise ValueError("failed")
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_whose_tasks_refuse_to_end_ends():
+    ended = subprocess.run(
+        [sys.executable, "-c", LINGERING], capture_output=True, timeout=60, check=False
+    )
+    assert ended.returncode == 75
+    assert b"ended by force" in ended.stderr
