@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PYTEST_WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint bench venv requirements clean
+.PHONY: help demo test test-long servers lint bench venv requirements clean
 
 help: ## show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -30,10 +30,13 @@ lint: $(STAMP) ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: $(STAMP) ## everything a change must pass, real Kafka and PostgreSQL included
+servers: $(STAMP) ## build etcd and kube-apiserver for the tests; once per version, takes minutes
+	$(PY) -m tools.kubernetes
+
+test: $(STAMP) servers ## everything a change must pass; real Kafka, PostgreSQL and kube-apiserver included
 	$(PY) -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist loadgroup
 
-test-long: $(STAMP) ## fault runs, large seeds
+test-long: $(STAMP) servers ## fault runs, large seeds
 	$(PY) -m pytest -m long --session-timeout=86400
 	$(PY) -m pytest tests/property -m "not long" --hypothesis-profile=search
 

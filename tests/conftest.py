@@ -2,8 +2,10 @@
 
 A user's own servers are used when the environment names them: `KAI_ES_TEST_KAFKA` (bootstrap
 address) and `KAI_ES_TEST_POSTGRES` (URL of a database whose user may create databases).
+`KUBEBUILDER_ASSETS` names a folder with an etcd and a kube-apiserver, else they are built.
 """
 
+import contextlib
 import itertools
 import logging
 import os
@@ -13,7 +15,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tools import session
+from tools import kubernetes, session
 
 _ANY_MACHINE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", derandomize=True, **_ANY_MACHINE)
@@ -31,8 +33,18 @@ _numbers = itertools.count()
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 
+def pytest_collection_finish(session):
+    """Build the API server before the clock of any test runs; what fails here is told there."""
+    if any(item.get_closest_marker("cluster") for item in session.items):
+        with contextlib.suppress(RuntimeError):
+            kubernetes.binaries()
+
+
 def server(kind, variable, run):
-    """The address of a shared server, or of the user's own."""
+    """The address of a shared server, or of the user's own.
+
+    variable: names the user's own, "" = there is none.
+    """
     own = os.environ.get(variable)
     if own:
         yield own

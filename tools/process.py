@@ -38,6 +38,7 @@ def start(
     user: int | None = None,
     death: signal.Signals = signal.SIGKILL,
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a server that gets `death` when this process ends, however that happens.
 
@@ -66,6 +67,7 @@ def start(
             extra_groups=None if user is None else [],
             preexec_fn=die_with_parent,  # two system calls, no locks
             env=None if env is None else dict(env),
+            cwd=cwd,
         )
         return _parent.submit(popen).result()
 

@@ -195,6 +195,14 @@ def test_bookmarks_come_at_the_configured_pace(own_api: Api):
     assert int(first["object"]["metadata"]["resourceVersion"]) > int(rv)
 
 
+def test_create_is_quick_on_one_connection(own_api: Api):
+    """Delayed acknowledgements would make it 40 ms each."""
+    start = time.perf_counter()
+    for i in range(50):
+        own_api.ok("POST", MAPS, {"metadata": {"name": f"m{i}"}})
+    assert time.perf_counter() - start < 1.5
+
+
 # -- access ledger
 
 
