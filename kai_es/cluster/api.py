@@ -25,6 +25,7 @@ _READ: Final = 2**16
 
 _JSON: Final = "application/json"
 _MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):
@@ -220,6 +221,22 @@ class ApiServer:
         body = {**changes, "metadata": metadata}
         path = _path(resource, namespace, name) + (f"/{subresource}" if subresource else "")
         return _object(await self._call("PATCH", path, body=body, content_type=_MERGE))
+
+    async def set_conditions(
+        self,
+        namespace: str,
+        pod: str,
+        conditions: Sequence[Mapping[str, Any]],
+        *,
+        annotations: Mapping[str, str],
+        uid: str,
+        rv: int,
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.set_conditions`."""
+        metadata = {"uid": uid, "resourceVersion": str(rv), "annotations": annotations}
+        body = {"metadata": metadata, "status": {"conditions": conditions}}
+        path = f"{_path(PODS, namespace, pod)}/status"
+        return _object(await self._call("PATCH", path, body=body, content_type=_STRATEGIC))
 
     # -- transport
 

@@ -138,6 +138,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     received:    annotation `received-resource-type`.
     owner:       (kind, name) of the controlling owner, for reports.
     closed_request: annotation `kai.scheduler/closed-request`.
+    scheduled, bound: conditions `PodScheduled` and `PodBound` (`kube.conditions.condition_text`),
+                 "" = there is none. What the status writer has written; `decide` does not read it.
     claim_names: (name in the pod, claim made for it from a template), by name.
     """
 
@@ -161,6 +163,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     received: str = ""
     owner: tuple[str, str] = ("", "")
     closed_request: str = ""
+    scheduled: str = ""
+    bound: str = ""
     claim_names: tuple[tuple[str, str], ...] = ()
     spec: PodSpec
 
@@ -209,10 +213,20 @@ class SubGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SchedulingCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the back-off rule reads of `status.schedulingConditions`."""
+    """An entry of `status.schedulingConditions`.
+
+    The back-off rule reads pool and id; the rest is for the status writer, which writes the list
+    as a whole. reasons: the list as JSON, "" = none; since: `lastTransitionTime`.
+    """
 
     node_pool: str = ""
     transition_id: str = ""
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    reasons: str = ""
+    since: str = ""
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="PodGroup"):
@@ -220,6 +234,9 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     stale_since_ms, last_start_ms, last_eviction_ms: annotations, read only for groups that no
     cycle of ours has marked yet (architecture §4, marks).
+    resources:  `status.resourcesStatus` as JSON, keys sorted, "" = unset.
+    conditions: `status.conditions` likewise, without that of the status writer (`as_of`).
+    as_of:      snapshot offset that the status was computed from, 0 = unknown.
     """
 
     uid: str
@@ -245,6 +262,9 @@ class PodGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     last_start_ms: int = 0
     last_eviction_ms: int = 0
     owner: tuple[str, str] = ("", "")
+    resources: str = ""
+    conditions: str = ""
+    as_of: int = 0
 
 
 class QueueShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -259,7 +279,12 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Queue"):
-    """A node of the queue tree. Its identity in every reference to it is its name."""
+    """A node of the queue tree. Its identity in every reference to it is its name.
+
+    totals:     `allocated`, `allocatedNonPreemptible`, `requested` and `childQueues` of the status
+                as JSON, keys sorted, "" = none of them is set.
+    conditions, as_of: as of a pod group.
+    """
 
     uid: str
     name: str
@@ -274,6 +299,9 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     memory: QueueShare = QueueShare()
     preempt_min_runtime_ms: int | None = None
     reclaim_min_runtime_ms: int | None = None
+    totals: str = ""
+    conditions: str = ""
+    as_of: int = 0
 
 
 class PriorityClass(

@@ -1,10 +1,11 @@
 """Raw PodGroup to `PodGroup`. Reference: pkg/apis/scheduling/v2alpha2 (apis §3)."""
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from kai_es.kube.conditions import json_text, split_conditions
 from kai_es.kube.labels import LAST_EVICTION, LAST_START, STALE_SINCE, TOP_OWNER
 from kai_es.kube.objects import PodGroup, SchedulingCondition, SubGroup, TopologyConstraint
 from kai_es.kube.parse_pod import owner_of
@@ -59,12 +60,20 @@ class RawSchedulingCondition(_Camel):
 
     node_pool: str | None = None
     transition_id: str | None = msgspec.field(default=None, name="transitionID")
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    reasons: Any = None
+    last_transition_time: str | None = None
 
 
 class RawGroupStatus(_Camel):
     """`status` of a pod group."""
 
     scheduling_conditions: list[RawSchedulingCondition] | None = None
+    resources_status: Any = None
+    conditions: Any = None
 
 
 class RawGroup(_Camel):
@@ -88,6 +97,7 @@ def parse_group(raw: object) -> PodGroup:
     status = shape.status or RawGroupStatus()
     annotations = metadata.annotations or {}
     delay, grace = spec.preemption_delay, spec.staleness_grace_period
+    conditions, as_of = split_conditions(status.conditions)
     return PodGroup(
         uid=uid_of(KIND, metadata),
         namespace=metadata.namespace or "",
@@ -125,15 +135,28 @@ def parse_group(raw: object) -> PodGroup:
             for sub in spec.sub_groups or ()
         ),
         scheduling_conditions=tuple(
-            SchedulingCondition(
-                node_pool=condition.node_pool or "", transition_id=condition.transition_id or ""
-            )
-            for condition in status.scheduling_conditions or ()
+            _scheduling_condition(condition) for condition in status.scheduling_conditions or ()
         ),
         stale_since_ms=time_ms_or_unset(annotations.get(STALE_SINCE)),
         last_start_ms=time_ms_or_unset(annotations.get(LAST_START)),
         last_eviction_ms=time_ms_or_unset(annotations.get(LAST_EVICTION)),
         owner=_top_owner(annotations.get(TOP_OWNER)) or owner_of(metadata),
+        resources=json_text(status.resources_status),
+        conditions=conditions,
+        as_of=as_of,
+    )
+
+
+def _scheduling_condition(raw: RawSchedulingCondition) -> SchedulingCondition:
+    return SchedulingCondition(
+        node_pool=raw.node_pool or "",
+        transition_id=raw.transition_id or "",
+        type=raw.type or "",
+        status=raw.status or "",
+        reason=raw.reason or "",
+        message=raw.message or "",
+        reasons=json_text(raw.reasons),
+        since=raw.last_transition_time or "",
     )
 
 

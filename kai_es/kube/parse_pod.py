@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kai_es.kube.conditions import condition_text
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.labels import (
     CLOSED_REQUEST,
@@ -79,6 +80,8 @@ def parse_pod(raw: object) -> Pod:
         received=annotations.get(RECEIVED_RESOURCE_TYPE, ""),
         owner=owner_of(metadata),
         closed_request=annotations.get(CLOSED_REQUEST, ""),
+        scheduled=condition_text(status.conditions, "PodScheduled"),
+        bound=condition_text(status.conditions, "PodBound"),
         claim_names=_claim_names(status) if status.resource_claim_statuses else (),
         spec=_spec(spec, raw, metadata.name, annotations, qos=status.qos_class or "", what=what),
     )

@@ -1,15 +1,19 @@
 """Raw Queue to `Queue`. Reference: pkg/apis/scheduling/v2, .../api/queue_info (apis §2)."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
+from kai_es.kube.conditions import json_text, split_conditions
 from kai_es.kube.objects import Queue, QueueShare
 from kai_es.kube.shape import Int64, Metadata, shaped, uid_of
 from kai_es.kube.times import duration_ms, time_ms
 
 KIND: Final = "Queue"
 DEFAULT_PRIORITY: Final = 100
+TOTALS: Final = ("allocated", "allocatedNonPreemptible", "childQueues", "requested")
+"""What `Queue.totals` holds of a queue's status."""
 
 
 class _Camel(msgspec.Struct, rename="camel", gc=False):
@@ -48,6 +52,7 @@ class RawQueue(_Camel):
 
     metadata: Metadata
     spec: RawQueueSpec | None = None
+    status: Any = None
 
 
 def parse_queue(raw: object) -> Queue:
@@ -62,6 +67,8 @@ def parse_queue(raw: object) -> Queue:
     spec = shape.spec or RawQueueSpec()
     shares = spec.resources or RawShares()
     preempt, reclaim = spec.preempt_min_runtime, spec.reclaim_min_runtime
+    status = shape.status if isinstance(shape.status, Mapping) else {}
+    conditions, as_of = split_conditions(status.get("conditions"))
     return Queue(
         uid=uid_of(KIND, metadata),
         name=metadata.name,
@@ -84,6 +91,9 @@ def parse_queue(raw: object) -> Queue:
         reclaim_min_runtime_ms=(
             duration_ms(reclaim, what=what, field="spec.reclaimMinRuntime") if reclaim else None
         ),
+        totals=json_text({name: status[name] for name in TOTALS if status.get(name)}),
+        conditions=conditions,
+        as_of=as_of,
     )
 
 

@@ -151,6 +151,7 @@ class RawStatus(_Camel):
     nominated_node_name: str | None = None
     qos_class: str | None = None
     resource_claim_statuses: list[RawClaimName] | None = None
+    conditions: Any = None
 
 
 class RawPod(_Camel):

@@ -162,3 +162,20 @@ class ClusterWrites(Protocol):
         subresource: `status`, …; "" = the object itself.
         """
         ...
+
+    async def set_conditions(
+        self,
+        namespace: str,
+        pod: str,
+        conditions: Sequence[Mapping[str, Any]],
+        *,
+        annotations: Mapping[str, str],
+        uid: str,
+        rv: int,
+    ) -> dict[str, Any]:
+        """Merge conditions into a pod's status by their type, with annotations in the same write.
+
+        Other conditions stay as they are, and so does what a given condition does not name. Returns
+        what the pod became.
+        """
+        ...

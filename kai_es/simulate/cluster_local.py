@@ -15,7 +15,14 @@ from kai_es.cluster.answers import raise_answer
 from kai_es.events.requests import Answer as Outcome
 from kai_es.ports.cluster import PODS, Page, Resource, WatchItem
 from kai_es.ports.errors import UnavailableError
-from kai_es.simulate.answers import MERGE_PATCH, Answer, ApiError, no_such_path, no_such_resource
+from kai_es.simulate.answers import (
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Answer,
+    ApiError,
+    no_such_path,
+    no_such_resource,
+)
 from kai_es.simulate.api import Api, Call, CutError
 from kai_es.simulate.verbs import Target
 
@@ -180,6 +187,30 @@ class LocalCluster:
             await self._call("PATCH", resource, namespace, name, subresource=subresource, body=body)
         )
 
+    async def set_conditions(
+        self,
+        namespace: str,
+        pod: str,
+        conditions: Sequence[Mapping[str, Any]],
+        *,
+        annotations: Mapping[str, str],
+        uid: str,
+        rv: int,
+    ) -> dict[str, Any]:
+        """See `ClusterWrites.set_conditions`."""
+        metadata = {"uid": uid, "resourceVersion": str(rv), "annotations": annotations}
+        body = {"metadata": metadata, "status": {"conditions": conditions}}
+        answer = await self._call(
+            "PATCH",
+            PODS,
+            namespace,
+            pod,
+            subresource="status",
+            body=body,
+            content_type=STRATEGIC_PATCH,
+        )
+        return _object(answer)
+
     # -- the call
 
     async def _call(
@@ -192,6 +223,7 @@ class LocalCluster:
         subresource: str = "",
         query: Mapping[str, str] | None = None,
         body: object = None,
+        content_type: str = "",
     ) -> Answer:
         doing = f"{method} {resource.plural} {namespace}/{name}"
         kind = self._target(resource, doing).kind
@@ -200,7 +232,7 @@ class LocalCluster:
             raise_answer(absent.status, absent.body, doing=doing)
         target = Target(kind, namespace if kind.namespaced else "", name, subresource)
         data = b"" if body is None else msgspec.json.encode(body)
-        content_type = MERGE_PATCH if method == "PATCH" else "application/json"
+        content_type = content_type or (MERGE_PATCH if method == "PATCH" else "application/json")
         call = Call(method, target, query or {}, data, content_type, self._client)
         try:
             answer = await self._api.answer(call)

@@ -2,15 +2,15 @@
 
 import msgspec
 
-from kai_es.kube.objects import ClusterObject, Pod, PodGroup
+from kai_es.kube.objects import ClusterObject, Pod, PodGroup, Queue, SchedulingCondition
 from kai_es.snapshot.effective import TaskState
 
 
 def matters(former: ClusterObject | None, now: ClusterObject, *, has_marks: bool) -> bool:
     """Whether a new version says something else in a field that `decide` reads.
 
-    Patches of our own status writer and binder say nothing: the annotations that mirror a group's
-    marks, conditions that only a back-off reads, the id of a closed request.
+    Patches of our own status writer and binder say nothing: statuses, the annotations that mirror
+    a group's marks, conditions that only a back-off reads, the id of a closed request.
 
     Args:
         former: the version before, None = there was none.
@@ -21,21 +21,29 @@ def matters(former: ClusterObject | None, now: ClusterObject, *, has_marks: bool
         return True
     if former == now:
         return False
-    return _read_part(former, has_marks=has_marks) != _read_part(now, has_marks=has_marks)
+    return read_part(former, has_marks=has_marks) != read_part(now, has_marks=has_marks)
 
 
-def _read_part(obj: ClusterObject, *, has_marks: bool) -> ClusterObject:
+def read_part(obj: ClusterObject, *, has_marks: bool) -> ClusterObject:
+    """An object without what `decide` does not read; see `matters`."""
     match obj:
         case Pod():
-            return msgspec.structs.replace(obj, closed_request="")
+            return msgspec.structs.replace(obj, closed_request="", scheduled="", bound="")
+        case Queue():
+            return msgspec.structs.replace(obj, totals="", conditions="", as_of=0)
         case PodGroup():
+            obj = msgspec.structs.replace(obj, resources="", conditions="", as_of=0)
             if has_marks:
                 obj = msgspec.structs.replace(
                     obj, stale_since_ms=0, last_start_ms=0, last_eviction_ms=0
                 )
             if obj.scheduling_backoff in (None, -1):
-                obj = msgspec.structs.replace(obj, scheduling_conditions=())
-            return obj
+                return msgspec.structs.replace(obj, scheduling_conditions=())
+            conditions = tuple(
+                SchedulingCondition(node_pool=one.node_pool, transition_id=one.transition_id)
+                for one in obj.scheduling_conditions
+            )
+            return msgspec.structs.replace(obj, scheduling_conditions=conditions)
         case _:
             return obj
 

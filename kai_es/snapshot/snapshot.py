@@ -27,6 +27,7 @@ from kai_es.kube.topologies import NumaNode, Topology
 from kai_es.kube.volumes import Claim, ConfigMap, CsiDriver, StorageCapacity, StorageClass, Volume
 from kai_es.snapshot.device_rows import DeviceRows
 from kai_es.snapshot.effective import GroupState, TaskState
+from kai_es.snapshot.relevance import read_part
 from kai_es.snapshot.shapes import Shape, Shapes
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.table import Table
@@ -242,7 +243,9 @@ class Snapshot:
         old = self.groups.put(group.uid, row)
         if old is not None and old.name != row.name:
             self._group_changed(old.name)
-        self._group_changed(row.name)
+        is_contested = len(self.groups.uids(row.name)) > 1  # a higher rv may win the name
+        if is_contested or old is None or old.state != state or _differ(old.group, group):
+            self._group_changed(row.name)
 
     def remove_group(self, uid: str) -> None:
         """Drop a pod group; its pods keep naming it. Unknown uids are of no account."""
@@ -253,7 +256,8 @@ class Snapshot:
     def set_queue(self, queue: Queue, *, rv: int) -> None:
         """Store a queue."""
         old = self.queues.put(queue.uid, QueueRow(queue=queue, rv=rv))
-        if old is None or old.queue != queue:
+        is_contested = len(self.queues.uids(queue.name)) > 1
+        if is_contested or old is None or _differ(old.queue, queue):
             self._queues_changed()
 
     def remove_queue(self, uid: str) -> None:
@@ -392,6 +396,13 @@ class Snapshot:
     def _object_changed(self, kind: str, name: Hashable) -> None:
         for follower in self.followers:
             follower.object_changed(kind, name)
+
+
+def _differ(old: PodGroup | Queue, new: PodGroup | Queue) -> bool:
+    """Whether columns look different; a group's annotations are in its state."""
+    if old == new:
+        return False
+    return read_part(old, has_marks=True) != read_part(new, has_marks=True)
 
 
 KeyT = TypeVar("KeyT")

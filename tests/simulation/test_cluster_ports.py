@@ -226,6 +226,22 @@ async def test_status_is_patched_for_itself(cluster, port):
         await port.patch(CONFIG_MAPS, "ns", "m", {}, **identity(made), subresource="status")
 
 
+async def test_conditions_of_a_pod_merge_by_type(cluster, port):
+    pod = await create(cluster, "a")
+    ours = {"type": "PodBound", "status": "True", "reason": "Bound", "message": "m"}
+    said = {"annotations": {"k": "v"}}
+    first = await port.set_conditions("ns", "a", [ours], **said, **identity(pod))
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    both = await port.set_conditions("ns", "a", [waits], annotations={}, **identity(first))
+    assert {c["type"]: c["status"] for c in both["status"]["conditions"]} == {
+        "PodBound": "True",
+        "PodScheduled": "False",
+    }
+    assert both["metadata"]["annotations"]["k"] == "v"
+    with pytest.raises(ConflictError):
+        await port.set_conditions("ns", "a", [ours], annotations={}, **identity(pod))
+
+
 async def test_grace_of_a_delete_is_the_callers(cluster, port):
     pod = await create(cluster, "a")
     await port.bind("ns", "a", **identity(pod), node="n1", annotations={})
