@@ -21,6 +21,8 @@ from kai_es.simulate.verbs import DeleteOptions, Target, Verbs
 from kai_es.simulate.watches import BOOKMARK_S, WatchOptions, WatchStream, is_true
 
 WRITES: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+INSIDE: Final = "simulated-controllers"
+"""Client in this process, whose watches are none that tests could mean."""
 
 
 class CutError(Exception):
@@ -122,7 +124,8 @@ class Api:
         options = WatchOptions.of(call.target.kind, call.target.namespace, call.query)
         write = await begin()
         stream = WatchStream(self.store, call.target.kind, options, cut)
-        self.watches[stream] = None
+        if call.client != INSIDE:
+            self.watches[stream] = None
         try:
             await stream.run(write, bookmark_s=self._bookmark_s)
         finally:

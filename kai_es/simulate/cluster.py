@@ -22,7 +22,9 @@ from aiohttp import web
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
 from kai_es.simulate import crds
-from kai_es.simulate.api import Api
+from kai_es.simulate.api import INSIDE, Api
+from kai_es.simulate.cluster_local import LocalCluster
+from kai_es.simulate.controllers import Controllers
 from kai_es.simulate.database import AccessRow, Database, read_ledger
 from kai_es.simulate.kinds import KindTable
 from kai_es.simulate.kubelet import Kubelet
@@ -73,7 +75,8 @@ class SimulatedCluster:
             (`cluster_local.LocalCluster` on `api`).
         clock: time of the store and the kubelet; watches time out by the event loop's.
         kubelet: bound pods run and end (`kubelet.py`), evicted ones that ask for it are made
-            again; its ledger is `data/kubelet.db`.
+            again, volumes and claims on devices are taken care of (`controllers.py`); its ledger
+            is `data/kubelet.db`.
         seed: of the kubelet's latencies.
         bookmark_s: time between bookmarks of a watch.
         history_max, history_ms: what of the history is kept for watches and paged lists.
@@ -151,6 +154,9 @@ class SimulatedCluster:
                 kubelet = Kubelet(LocalApi(self.api), ledger, self._clock, seed=self._seed)
                 stack.callback(tasks.create_task(kubelet.run()).cancel)
                 stack.callback(tasks.create_task(Recreator(self.api).run()).cancel)
+                inside = LocalCluster(self.api, INSIDE)
+                controllers = Controllers(inside, inside, self._clock)
+                stack.callback(tasks.create_task(controllers.run()).cancel)
             self._stack = stack.pop_all()
         return self
 

@@ -1,7 +1,8 @@
 """The kubelet's way to any API server, over HTTP.
 
 Also a program: `python -m kai_es.simulate.kubelet_http --kubeconfig FILE --data DIR` runs the
-kubelets of all nodes of a cluster that has none. `DIR/kubelet.db` is their ledger.
+kubelets of all nodes of a cluster that has none, and the controllers of volumes and claims on
+devices. `DIR/kubelet.db` is the kubelets' ledger.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from kai_es.ports.errors import ConfigError, GoneError, UnavailableError
 from kai_es.simulate.answers import STRATEGIC_PATCH
 from kai_es.simulate.client import Client
 from kai_es.simulate.cluster import WallClock
+from kai_es.simulate.controllers import Controllers
 from kai_es.simulate.kubelet import Kubelet, Object, PodRef, Seen
 from kai_es.simulate.runs import RunLedger
 
@@ -149,7 +151,7 @@ def _path(pod: PodRef) -> str:
 
 
 async def serve(kubeconfig: str, data: Path, *, seed: int = 0) -> None:
-    """Run kubelets until cancelled.
+    """Run kubelets and controllers until cancelled.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -158,8 +160,14 @@ async def serve(kubeconfig: str, data: Path, *, seed: int = 0) -> None:
     data.mkdir(parents=True, exist_ok=True)
     ledger = RunLedger(data / "kubelet.db")
     try:
-        async with ApiServer(endpoint) as reader, Client(endpoint, USER_AGENT) as client:
-            await Kubelet(HttpApi(reader, client, clock), ledger, clock, seed=seed).run()
+        async with (
+            ApiServer(endpoint) as server,
+            Client(endpoint, USER_AGENT) as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            kubelet = Kubelet(HttpApi(server, client, clock), ledger, clock, seed=seed)
+            tasks.create_task(kubelet.run())
+            tasks.create_task(Controllers(server, server, clock).run())
     finally:
         ledger.close()
 
