@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from kai_es.events.catalogue import OBJECTS, TOPICS
 from kai_es.events.decisions import Gate, Verdict
+from kai_es.kube.objects import ShardConfig
 from kai_es.scheduler.config import ConfigError, parse_settings
 from kai_es.snapshot.liveness import Liveness
 from kai_es.snapshot.world import World
@@ -60,6 +61,12 @@ PARKED_SHARE: Final = 0.01
 
 PARTITIONS: Final = range(TOPICS[OBJECTS].partitions)
 
+FAULTS_MAX: Final = 64
+"""Configurations that are remembered: as many shards as one process runs, and more."""
+
+_faults: Final[dict[int, tuple[ShardConfig, str]]] = {}
+"""Identity of a row -> the row, which keeps the number its own, and what is wrong with it."""
+
 Finding = tuple[Verdict, str]
 
 
@@ -96,11 +103,24 @@ def config_problem(world: World, shard: str) -> str:
     config = world.snapshot.config(shard)
     if config is None:
         return f"shard {shard} has no configuration in the log"
+    fault = _fault(config)
+    return f"configuration of shard {shard}: {fault}" if fault else ""
+
+
+def _fault(config: ShardConfig) -> str:
+    """Why these settings cannot be parsed, "" = they can. Rows never change: one look each."""
+    known = _faults.get(id(config))
+    if known is not None:
+        return known[1]
+    fault = ""
     try:
         parse_settings(config.settings)
     except ConfigError as exc:
-        return f"configuration of shard {shard}: {exc}"
-    return ""
+        fault = str(exc)
+    if len(_faults) >= FAULTS_MAX:
+        del _faults[next(iter(_faults))]
+    _faults[id(config)] = config, fault
+    return fault
 
 
 def _of_config(world: World, shard: str) -> Iterator[Finding]:

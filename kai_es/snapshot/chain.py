@@ -80,17 +80,20 @@ class Chain:
             raise BrokenHistoryError(
                 f"snapshot {offset}: time {head.time} is before {self.time} of batch {self.offset}"
             )
-        cursors = {(cursor.topic, cursor.partition): cursor for cursor in head.cursors}
-        if self.cursors and cursors.keys() != self.cursors.keys():
-            other = sorted(cursors.keys() ^ self.cursors.keys())
-            raise BrokenHistoryError(f"snapshot {offset}: other source partitions than {other}")
-        for part, cursor in cursors.items():
-            expected = self.cursors.get(part, cursor.start)
+        known = self.cursors
+        stops: dict[Part, int] = {}
+        for cursor in head.cursors:
+            part = (cursor.topic, cursor.partition)
+            expected = known.get(part, cursor.start)
             if cursor.start != expected or cursor.stop < cursor.start:
                 raise BrokenHistoryError(
                     f"snapshot {offset}: covers {part[0]}/{part[1]} [{cursor.start}, "
                     f"{cursor.stop}), expected from {expected}"
                 )
+            stops[part] = cursor.stop
+        if known and stops.keys() != known.keys():
+            other = sorted(stops.keys() ^ known.keys())
+            raise BrokenHistoryError(f"snapshot {offset}: other source partitions than {other}")
         self.offset = offset
         self.time = head.time
-        self.cursors = {part: cursor.stop for part, cursor in cursors.items()}
+        self.cursors = stops

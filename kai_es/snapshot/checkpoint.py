@@ -213,6 +213,6 @@ def _restore(world: World, row: StateRow) -> None:  # noqa: C901, PLR0912 – on
         case Move():
             world.pools.moves[row.kind, row.uid] = row
         case KindListed():
-            world.liveness.listed[row.kind, row.partition] = row
+            world.liveness.fold_listed(row)
         case AliveSeen():
-            world.liveness.alive[row.partition] = row
+            world.liveness.fold_alive(row)

@@ -11,12 +11,18 @@ class Liveness:
     incarnation: the highest that any row named.
     """
 
-    __slots__ = ("alive", "incarnation", "listed")
+    __slots__ = ("_by_kind", "_listed", "_served", "_watched", "alive", "incarnation", "listed")
 
     def __init__(self) -> None:
         self.incarnation = 0
         self.listed: dict[tuple[str, int], KindListed] = {}
         self.alive: dict[int, AliveSeen] = {}
+        self._by_kind: dict[str, list[KindListed]] = {}
+        # Answers as of an incarnation, kept until a row changes them: each batch and each look of
+        # the gate asks.
+        self._listed: dict[tuple[str, int], frozenset[int]] = {}
+        self._served: dict[tuple[str, int], bool] = {}
+        self._watched: tuple[int, dict[str, int]] | None = None
 
     def fold_listed(self, row: KindListed) -> None:
         """Fold a `Listed` mark; the highest (incarnation, rv) stays."""
@@ -24,22 +30,36 @@ class Liveness:
         known = self.listed.get(key)
         if known is None or (known.incarnation, known.rv) <= (row.incarnation, row.rv):
             self.listed[key] = row
+            self._by_kind[row.kind] = [
+                other for other in self.listed.values() if other.kind == row.kind
+            ]
+            self._listed.clear()
+            self._served.clear()
 
     def fold_alive(self, row: AliveSeen) -> None:
         """Fold an `Alive` mark; the latest of the highest incarnation stays."""
         known = self.alive.get(row.partition)
         if known is None or (known.incarnation, known.time) <= (row.incarnation, row.time):
             self.alive[row.partition] = row
+            self._watched = None
 
     def is_listed(self, kind: str, partitions: Iterable[int]) -> bool:
         """Whether all of a kind that exists in this incarnation has been seen."""
-        rows = (self.listed.get((kind, partition)) for partition in partitions)
-        return all(row is not None and row.incarnation == self.incarnation for row in rows)
+        key = (kind, self.incarnation)
+        if key not in self._listed:
+            rows = self._by_kind.get(kind, ())
+            here = (row.partition for row in rows if row.incarnation == self.incarnation)
+            self._listed[key] = frozenset(here)
+        return self._listed[key].issuperset(partitions)
 
     def is_served(self, kind: str) -> bool:
         """Whether the API server knows the kind, as far as this incarnation's lists tell."""
-        rows = (row for row in self.listed.values() if row.kind == kind)
-        return all(row.served for row in rows if row.incarnation == self.incarnation)
+        key = (kind, self.incarnation)
+        if key not in self._served:
+            rows = self._by_kind.get(kind, ())
+            here = (row.served for row in rows if row.incarnation == self.incarnation)
+            self._served[key] = all(here)
+        return self._served[key]
 
     def alive_ms(self, partitions: Iterable[int]) -> int:
         """Newest `Alive` of the partition that is furthest behind, ms, 0 = one has none."""
@@ -48,13 +68,15 @@ class Liveness:
 
     def watched_ms(self, kind: str) -> int:
         """Last sign of life of a kind's watch, ms, 0 = none in this incarnation."""
-        return max(
-            (
-                mark.seen_ms
-                for row in self.alive.values()
-                if row.incarnation == self.incarnation
-                for mark in row.kinds
-                if mark.kind == kind
-            ),
-            default=0,
-        )
+        if self._watched is None or self._watched[0] != self.incarnation:
+            self._watched = self.incarnation, self._signs()
+        return self._watched[1].get(kind, 0)
+
+    def _signs(self) -> dict[str, int]:
+        """Last sign of life of every kind in this incarnation, ms."""
+        signs: dict[str, int] = {}
+        for row in self.alive.values():
+            if row.incarnation == self.incarnation:
+                for mark in row.kinds:
+                    signs[mark.kind] = max(signs.get(mark.kind, 0), mark.seen_ms)
+        return signs
