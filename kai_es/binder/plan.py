@@ -103,7 +103,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Leave the request alone: whoever has it now answers it."""
+    """Leave the request alone and end: whoever has the role then answers it."""
 
     why: str
 

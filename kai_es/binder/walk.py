@@ -1,7 +1,6 @@
 """One request to its end: the steps of `plan.Course`, done."""
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
@@ -31,14 +30,18 @@ from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites
-from kai_es.ports.errors import ConflictError, GoneError, RefusedError, UnavailableError
+from kai_es.ports.errors import (
+    ConflictError,
+    FencedError,
+    GoneError,
+    RefusedError,
+    UnavailableError,
+)
 from kai_es.ports.eventlog import Lease, Position
 
 IN_FLIGHT: Final = 64  # calls at once; the API server does not get faster with more
 FIRST_S: Final = 0.2  # back-off of an attempt
 MOST_S: Final = 10.0
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,11 @@ class Walker:
         self.trouble = ""
 
     async def walk(self, job: Job, progress: Progress) -> None:
-        """Walk a request to its final result, or until somebody else answers it."""
+        """Walk a request to its final result.
+
+        Raises:
+            FencedError: somebody else may have the role, so this process ends.
+        """
         started_s = self._clock.monotonic_s()
         backoff = Backoff(FIRST_S, MOST_S, self._rng)
         course = Course(
@@ -111,9 +118,9 @@ class Walker:
                     metrics.SECONDS.observe((self._clock.now_ms() - job.ingest_ms) / 1000)
                     return
                 case Stop(why):
-                    request_id = job.request.request_id
-                    logger.warning("request left", extra={"request": request_id, "why": why})
-                    return
+                    # Nobody would answer it if this process went on: its lease may be renewed yet,
+                    # or the other binder may be the one that has lost the role.
+                    raise FencedError(f"request {job.request.request_id} is left: {why}")
                 case _:
                     step = await self._do(course, step)
 

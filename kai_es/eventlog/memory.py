@@ -282,6 +282,14 @@ class MemoryLeadership:
         self._leases.setdefault(holder, []).append(lease)
         return lease
 
+    def roles(self) -> list[str]:
+        """Roles that are held, sorted."""
+        return sorted(self._held)
+
+    def forget(self, role: str) -> None:
+        """Give the role to whoever asks next, though its holder has not let it go."""
+        self._held.pop(role, None)
+
     def crash(self, holder: str) -> None:
         """The holder's process dies: its leases are neither renewed nor released."""
         for lease in self._leases.pop(holder, []):

@@ -8,9 +8,12 @@ import contextvars
 import random
 from contextlib import aclosing
 
+from kai_es.binder.service import ROLE as BINDER_ROLE
+from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.virtual import START_MS
+from streams.snapshot import ROLE as SNAPSHOT_ROLE
 
 CALL_TIMEOUT_S = 30.0
 APPEND_TIMEOUT_S = 12.0
@@ -30,6 +33,21 @@ class Life:
         self.is_paused = False
         self.is_dead = False
         self.held = []
+        self.leases = {}
+
+    def lease_age_s(self, role):
+        """Seconds since the lease of a role was renewed."""
+        return self.leases[role].age_s() if role in self.leases else 0.0
+
+    async def sends(self):
+        """What is stopped between its last look and its sending stands here until it goes on."""
+        slot = self.slot
+        if slot.zombie_s and slot.life is self:
+            seconds, slot.zombie_s = slot.zombie_s, 0.0
+            slot.pause()
+            loop = asyncio.get_running_loop()
+            loop.call_later(seconds, slot.go_on, self, context=contextvars.Context())
+            await asyncio.sleep(0)
 
     def check(self, what):
         """Raise if the call cannot be made."""
@@ -91,7 +109,7 @@ class LifeClock:
 
 
 class LinkedLog:
-    """The EventLog port. `truth` sees what was appended."""
+    """The EventLog port. `truth` sees who may append, and who does."""
 
     def __init__(self, life, log, truth):
         self._life = life
@@ -99,12 +117,29 @@ class LinkedLog:
         self._truth = truth
 
     async def take_over(self, producer_id):
-        return await self._call(lambda: self._log.take_over(producer_id))
+        async def arrive():
+            epoch = await self._log.take_over(producer_id)
+            self._truth.taken_over(producer_id, self._life.holder)
+            return epoch
+
+        return await self._call(arrive)
 
     async def append(self, epoch, batch):
-        return await self._call(lambda: self._log.append(epoch, batch))
+        role = epoch.producer_id
+        self._truth.sends(self._life, role)
+        await self._life.sends()
+
+        async def arrive():
+            positions = await self._log.append(epoch, batch)
+            self._truth.appended(role, self._life.holder)
+            return positions
+
+        return await self._call(arrive)
 
     async def append_one(self, topic, key, envelope):
+        if topic == SNAPSHOT:
+            self._truth.sends(self._life, SNAPSHOT_ROLE)
+            await self._life.sends()
         return await self._call(
             lambda: self._log.append_one(topic, key, envelope), UnavailableError("no answer")
         )
@@ -146,6 +181,7 @@ class LinkedLeadership:
     async def acquire(self, role, holder):
         self._life.check("lease")
         lease = await self._leadership.acquire(role, holder)
+        self._life.leases[role] = lease
         renew, release = lease._renew, lease._release
 
         async def renew_if_reached():
@@ -203,7 +239,7 @@ class LinkedCluster:
 
     async def bind(self, namespace, pod, *, uid, rv, node, annotations):
         self._truth.bind_begins(uid, node, self._now_ms())
-
+        await self._sends()
         return await self._call(
             lambda: self._cluster.bind(
                 namespace, pod, uid=uid, rv=rv, node=node, annotations=annotations
@@ -212,14 +248,21 @@ class LinkedCluster:
 
     async def delete(self, resource, namespace, name, *, uid, rv):
         self._truth.delete_begins(uid, self._now_ms())
+        await self._sends()
         return await self._call(
             lambda: self._cluster.delete(resource, namespace, name, uid=uid, rv=rv)
         )
 
     async def patch(self, resource, namespace, name, changes, *, uid, rv):
+        await self._sends()
         return await self._call(
             lambda: self._cluster.patch(resource, namespace, name, changes, uid=uid, rv=rv)
         )
+
+    async def _sends(self):
+        """A write of the binder, which must have its role."""
+        self._truth.sends(self._life, BINDER_ROLE)
+        await self._life.sends()
 
     def _now_ms(self):
         return LifeClock(self._life).now_ms()

@@ -7,6 +7,11 @@ from kai_es.kube.labels import GPU_FRACTION, SCHEDULER_NAME
 from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
 
+WRITERS = ("informer", "snapshot", "scheduler", "binder")
+
+WRITES_WITHIN_S = 5.0
+"""A leader writes that often; a standby does not write."""
+
 KINDS = ("Node", "Pod", "PodGroup", "Queue")
 
 
@@ -63,6 +68,26 @@ class Mishaps:
         if slot.life is life:
             slot.resume()
         return f"{slot.name} for {seconds} s"
+
+    async def zombie(self, chance):
+        """A writer stands still between looking at its lease and sending; then it sends."""
+        slots = [s for s in self._world.slots if s.name.startswith(WRITERS)]
+        slot, seconds = chance.choice(slots), chance.choice((3, 7, 12, 35))
+        slot.zombie_s = seconds
+        await asyncio.sleep(WRITES_WITHIN_S)
+        is_stopped = not slot.zombie_s
+        slot.zombie_s = 0.0
+        await asyncio.sleep(seconds)
+        return f"{slot.name} for {seconds} s" if is_stopped else ""
+
+    async def two_leaders(self, chance):
+        """A role is given to another one while its holder still believes to have it."""
+        roles = self._world.leadership.roles()
+        if not roles:
+            return ""
+        role = chance.choice(roles)
+        self._world.leadership.forget(role)
+        return role
 
     async def down(self, chance):
         slot, seconds = self._slot(chance), chance.uniform(5, 30)
@@ -303,6 +328,8 @@ class Mishaps:
             "crash-all": crash_all,
             "stop": stop,
             "pause": pause,
+            "zombie": zombie,
+            "two-leaders": two_leaders,
             "down": down,
             "cut-off": cut_off,
             "slow": slow,

@@ -35,13 +35,17 @@ EXPECTED = (FencedError, UnavailableError)
 
 
 class Slot:
-    """A place for a process: who runs there now, and what is the matter with its machine."""
+    """A place for a process: who runs there now, and what is the matter with its machine.
+
+    zombie_s: with its next write it stops for so long between its last look and the sending.
+    """
 
     def __init__(self, name, world, make):
         self.name = name
         self.away = set()
         self.slow_s = 0.0
         self.skew_ms = 0
+        self.zombie_s = 0.0
         self.is_down = False
         self.part = None
         self.life = None
@@ -94,13 +98,13 @@ class Slot:
         life = self.life
         life.is_dead = True
         self._world.leadership.crash(life.holder)
-        self._go_on(life)
+        self.go_on(life)
         self._task.cancel()
 
     def end(self):
         """SIGTERM."""
         if self._task is not None and not self._task.done():
-            self._go_on(self.life)
+            self.go_on(self.life)
             stop = getattr(self.part, "stop", None)
             if stop is not None:
                 stop()
@@ -115,9 +119,10 @@ class Slot:
     def resume(self):
         """SIGCONT."""
         if self.life is not None:
-            self._go_on(self.life)
+            self.go_on(self.life)
 
-    def _go_on(self, life):
+    def go_on(self, life):
+        """Let one run of it go on, whoever runs here now."""
         life.is_paused = False
         asyncio.get_running_loop().resume(life)
 

@@ -10,10 +10,14 @@ from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
 from kai_es.simulate.kinds import POD
 from tests.worlds.failure import Failures
 
+LEASE_MAX_S = 10.0
+"""Nothing is sent under a lease that is older (architecture §3, Leadership)."""
+
 
 class Truth:
     """requests, finals: as they are in the log, seen or not.
 
+    owners: producer -> process that took it over last.
     alive: kind -> uids that the API server has.
     bound: pod uid -> (node, uid of the node) for pods that a binder bound.
     """
@@ -24,6 +28,7 @@ class Truth:
         self.finals = {}
         self.alive = {}
         self.bound = {}
+        self.owners = {}
         self.n_binds = self.n_evictions = 0
 
     # -- the log
@@ -37,6 +42,23 @@ class Truth:
                 result = unpack(decode(record.value))
                 if is_final(result):
                     self.finals.setdefault(result.request_id, []).append(result)
+
+    def taken_over(self, producer, holder):
+        self.owners[producer] = holder
+
+    def appended(self, producer, holder):
+        """A transaction was stored (invariant 12)."""
+        owner = self.owners.get(producer)
+        if owner != holder:
+            text = f"{holder} appends as {producer}, which {owner} has taken over"
+            self._failures.violated("12", text)
+
+    def sends(self, life, role):
+        """A process is about to write under a role: to the log, or to the API server."""
+        age_s = life.lease_age_s(role)
+        if age_s > LEASE_MAX_S:
+            text = f"{life.holder} writes as {role} under a lease of {age_s:.1f} s"
+            self._failures.violated("12", text)
 
     def is_closed(self, request):
         """Whether it has a final result that says that nothing was done."""
