@@ -168,12 +168,11 @@ class LogFile:
                 self._create()
 
     def _check_format(self) -> None:
-        (application,) = self._retrying("PRAGMA application_id").fetchone()
-        (version,) = self._retrying("PRAGMA user_version").fetchone()
-        if (application, version) == (APPLICATION_ID, FORMAT):
-            return
-        (tables,) = self._retrying("SELECT count(*) FROM sqlite_schema").fetchone()
-        if tables:
+        with self.view("open"):  # one look: another process may be making the file right now
+            (application,) = self._retrying("PRAGMA application_id").fetchone()
+            (version,) = self._retrying("PRAGMA user_version").fetchone()
+            (tables,) = self._retrying("SELECT count(*) FROM sqlite_schema").fetchone()
+        if tables and (application, version) != (APPLICATION_ID, FORMAT):
             raise CorruptLogError(
                 f"{self.path} is no log that this release can read (application id "
                 f"{application:#x}, format {version}; needed {APPLICATION_ID:#x}, {FORMAT})"

@@ -5,6 +5,7 @@ import itertools
 import random
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -251,3 +252,27 @@ async def test_commits_of_another_process_are_seen_within_20_ms(world, log):
 
 def test_every_result_code_of_sqlite_has_a_meaning():
     assert set(sqlite_file.ERRORS) == set(range(1, 29)), "SQLite's primary result codes"
+
+
+def test_processes_that_start_at_once_all_find_the_log(path, monkeypatch):
+    """One makes the file while the others look whether it is one."""
+    look = sqlite_file.LogFile._retrying
+
+    def look_slowly(self, statement):
+        found = look(self, statement)
+        if "application_id" in statement:
+            time.sleep(0.03)
+        return found
+
+    def open_it(n):
+        time.sleep(n * 0.004)
+        asyncio.run(_ends(SqliteLog(path)))
+
+    monkeypatch.setattr(sqlite_file.LogFile, "_retrying", look_slowly)
+    with ThreadPoolExecutor(24) as threads:
+        list(threads.map(open_it, range(24)))
+
+
+async def _ends(log):
+    await log.end("objects")
+    await log.close()
