@@ -40,7 +40,8 @@ SWEPT = (
     "/apis/scheduling.run.ai/v2alpha2/podgroups",
     "/apis/scheduling.run.ai/v1alpha2/bindrequests",
     "/apis/scheduling.run.ai/v2/queues",
-    *("/apis/kai.scheduler/v1alpha1/topologies", "/apis/kai.scheduler/v1/schedulingshards"),
+    "/apis/kai.scheduler/v1alpha1/topologies",
+    *("/apis/kai.scheduler/v1/schedulingshards", "/apis/kai.scheduler/v1/configs"),
 )
 """What one test may leave that a scheduler of the next would see."""
 
