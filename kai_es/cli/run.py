@@ -19,6 +19,7 @@ from kai_es.runtime.metrics import registry_of
 from kai_es.runtime.parts import NAMES, made
 from kai_es.runtime.readiness import tell_changes
 from kai_es.runtime.settings import ENV_LOG_JSON, ENV_LOG_LEVEL, add_arguments, from_args
+from kai_es.runtime.stacks import tell_on_signal
 from kai_es.runtime.stopping import no_lingering, stop_event
 from kai_es.snapshot.errors import BrokenHistoryError
 
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> None:
     stop = stop_event(with_stdin=args.exit_with_stdin)
+    tell_on_signal()
     with no_lingering(FENCED):
         await _serve(args, stop)
 

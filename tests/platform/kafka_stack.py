@@ -126,6 +126,16 @@ class KafkaPlatform(Platform):
                 found[name] = text or "no answer"
         return found
 
+    async def told(self):
+        """Who leads and how late everybody is; each writes its stacks into its log."""
+        lines = []
+        for name in self.parts:
+            self.signal(name, signal.SIGUSR1)
+            gauges = await self.gauges(name)
+            chosen = {k: v for k, v in gauges.items() if k.endswith(("_leading", "_lag_seconds"))}
+            lines.append(f"{name}: {chosen}")
+        return "\n".join(lines)
+
     # -- faults
 
     def pause(self, name):

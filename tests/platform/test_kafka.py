@@ -84,6 +84,7 @@ async def a_run(root, seed, form):
         checks.kubelet_agrees(platform.engine, platform.instance.cluster, slack_ms=OUTAGE_MS)
     except BaseException:
         print("\n".join(torment.told))
+        print(await platform.told())
         raise
     finally:
         await platform.stop()

@@ -228,3 +228,29 @@ def test_a_process_whose_tasks_refuse_to_end_ends():
     )
     assert ended.returncode == 75
     assert b"ended by force" in ended.stderr
+
+
+TELLING = """
+import asyncio, os, signal
+from kai_es.runtime.stacks import tell_on_signal
+
+async def waiting_for_godot():
+    await asyncio.Event().wait()
+
+async def main():
+    tell_on_signal()
+    task = asyncio.create_task(waiting_for_godot())
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGUSR1)
+    await asyncio.sleep(0.1)
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_tells_what_it_is_doing():
+    ended = subprocess.run(
+        [sys.executable, "-c", TELLING], capture_output=True, timeout=60, check=True, text=True
+    )
+    assert "Current thread" in ended.stderr
+    assert "in waiting_for_godot" in ended.stderr
