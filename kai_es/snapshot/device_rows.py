@@ -100,8 +100,10 @@ class DeviceRows:
 
     def set_claim(self, claim: ResourceClaim, *, rv: int) -> list[str]:
         """Store a claim; uids of the pods that it may concern."""
-        old = self.claims.put(claim.uid, ClaimRow(claim=claim, rv=rv))
-        if old is not None and old.claim == claim:
+        row = ClaimRow(claim=claim, rv=rv)
+        old = self.claims.put(claim.uid, row)
+        is_contested = len(self.claims.uids(row.name)) > 1  # a higher rv may win the name
+        if old is not None and old.claim == claim and not is_contested:
             return []
         return self._concerned(old.claim if old is not None else None, claim)
 

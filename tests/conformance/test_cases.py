@@ -5,7 +5,7 @@ import pytest
 from kai_es.scheduler import flags
 from tests.conformance.__main__ import DATA, area_of, cases_in, difference
 
-AREAS = ("fairness", "jobs", "node_info", "topology")
+AREAS = ("controllers", "fairness", "jobs", "node_info", "topology")
 
 
 def _all_cases():

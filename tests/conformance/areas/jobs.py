@@ -5,7 +5,7 @@ from typing import Any
 
 from kai_es.scheduler import flags as rules
 from tests.conformance.diff import exact_map, first_difference
-from tests.conformance.job_ops import Run, searches, selections, texts, trees, trials
+from tests.conformance.job_ops import Run, conditions, searches, selections, texts, trees, trials
 
 OPS: dict[str, Run] = {
     **trees.OPS,
@@ -13,6 +13,7 @@ OPS: dict[str, Run] = {
     **searches.OPS,
     **texts.OPS,
     **trials.OPS,
+    **conditions.OPS,
 }
 
 FLAGS: dict[str, rules.Flags] = {
@@ -33,6 +34,8 @@ def check(case: Mapping[str, Any], flags: rules.Flags) -> str | None:
     got, want = run(case["input"], flags), case["expect"]
     if case["op"] == "tasksToEvict" and "tasks" in want:
         want = {**want, "tasks": sorted(want["tasks"])}
+    if "events" in want:
+        want = {**want, "events": sorted(want["events"])}
     if case["op"] == "trialChanges":
         return trials.difference(got, want)
     if case["op"] == "resourceToAllocate":
