@@ -1,9 +1,13 @@
-"""Pods and nodes in memory for tests of the binder, with everything that can get in its way."""
+"""Pods and nodes in memory for tests of the binder, with everything that can get in its way.
+
+Reservation pods tell their GPU as soon as they are made.
+"""
 
 import asyncio
 import copy
 
 from kai_es.events.requests import Answer
+from kai_es.kube.labels import GPU_INDEX
 from kai_es.ports.errors import ConflictError, GoneError, RefusedError, UnavailableError
 
 ERRORS = {"conflict": ConflictError, "gone": GoneError, "refused": RefusedError}
@@ -15,7 +19,8 @@ class FakePods:
     faults: list of (call, what) taken in order: call is get | bind | delete | patch | node; what is
             `away` (not done), `lost` (done, no answer), `forbidden` (403), `ok`, or a function
             called before the call is done.
-    calls:  what was asked for, in order.
+    calls:  what was asked for, in order; lists and what concerns other kinds left out.
+    others: objects of other kinds and reservation pods, by (kind, name).
     binds:  bindings that were done: (pod uid, node).
     """
 
@@ -23,6 +28,7 @@ class FakePods:
         self.rv = 100
         self.pods = {}
         self.nodes = {}
+        self.others = {}
         self.faults = []
         self.calls = []
         self.binds = []
@@ -45,7 +51,7 @@ class FakePods:
                 "annotations": dict(fields.get("annotations", {})),
                 "labels": dict(fields.get("labels", {})),
             },
-            "spec": {"nodeName": fields.get("node", "")},
+            "spec": {"nodeName": fields.get("node", ""), "containers": [{"name": "main"}]},
             "status": {"phase": fields.get("phase", "Pending")},
         }
         if fields.get("gates"):
@@ -57,8 +63,11 @@ class FakePods:
 
     def touch(self, name):
         """Somebody else writes to the pod."""
+        self._touch(self.pods[name])
+
+    def _touch(self, obj):
         self.rv += 1
-        self.pods[name]["metadata"]["resourceVersion"] = str(self.rv)
+        obj["metadata"]["resourceVersion"] = str(self.rv)
 
     def rv_of(self, name):
         return int(self.pods[name]["metadata"]["resourceVersion"])
@@ -68,7 +77,44 @@ class FakePods:
 
     # -- ClusterWrites
 
+    async def list(self, resource, namespace="", *, labels="", fields=""):
+        await asyncio.sleep(0)
+        if self.away:
+            raise UnavailableError("connection refused")
+        found = [pod for (kind, _), pod in self.others.items() if kind == resource.kind]
+        found += self.pods.values() if resource.kind == "Pod" else ()
+        chosen = [pod for pod in found if self._matches(pod, namespace, labels, fields)]
+        return copy.deepcopy(chosen), self.rv
+
+    def _matches(self, pod, namespace, labels, fields):
+        key, _, value = labels.partition("=")
+        live = pod["metadata"].get("labels") or {}
+        node = fields.removeprefix("spec.nodeName=")
+        return (
+            namespace in ("", pod["metadata"]["namespace"])
+            and (not key or (live.get(key) == value if value else key in live))
+            and (not node or pod["spec"].get("nodeName") == node)
+        )
+
+    async def create(self, resource, namespace, body):
+        await asyncio.sleep(0)
+        name = body["metadata"]["name"]
+        if (resource.kind, name) in self.others:
+            raise ConflictError("there is one", status=409, reason="AlreadyExists")
+        made = copy.deepcopy(body)
+        made["metadata"] |= {"namespace": namespace, "uid": f"uid-{name}"}
+        if resource.kind == "Pod":
+            made["metadata"]["annotations"][GPU_INDEX] = f"GPU-{name}"
+            made["status"] = {"phase": "Running"}
+        self.others[resource.kind, name] = made
+        self._touch(made)
+        return copy.deepcopy(made)
+
     async def get(self, resource, namespace, name):
+        if (resource.kind, name) in self.others:
+            return copy.deepcopy(self.others[resource.kind, name])
+        if resource.kind not in ("Node", "Pod") or name.startswith("gpu-reservation"):
+            raise GoneError("none", status=404, reason="NotFound")
         if resource.kind == "Node":
             after = await self._enter("node", name)
             if name not in self.nodes:
@@ -95,7 +141,11 @@ class FakePods:
         after()
         return Answer(status=201)
 
-    async def delete(self, resource, namespace, name, *, uid, rv):
+    async def delete(self, resource, namespace, name, *, uid, rv, grace_s=None):
+        if (resource.kind, name) in self.others:
+            self._check(self.others[resource.kind, name], uid, rv)
+            del self.others[resource.kind, name]
+            return Answer(status=200)
         after = await self._enter("delete", name)
         live = self._pod(name)
         self._check(live, uid, rv)
@@ -105,7 +155,7 @@ class FakePods:
         after()
         return Answer(status=200)
 
-    async def patch(self, resource, namespace, name, changes, *, uid, rv):
+    async def patch(self, resource, namespace, name, changes, *, uid, rv, subresource=""):
         after = await self._enter("patch", name)
         live = self._pod(name)
         self._check(live, uid, rv)

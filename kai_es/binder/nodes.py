@@ -1,7 +1,8 @@
-"""Uids of nodes by name, looked up and remembered for a moment."""
+"""Nodes by name, looked up and remembered for a moment."""
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import NODES, ClusterWrites
@@ -11,16 +12,23 @@ FRESH_S: Final = 10.0  # a node that goes within it is found out by the pod's fa
 NODES_MAX: Final = 20_000  # remembered at most; more than the largest clusters have
 
 
-class NodeUids:
+class NodeSeen(NamedTuple):
+    """What is needed of a node."""
+
+    uid: str
+    labels: Mapping[str, str]
+
+
+class Nodes:
     """Asks the API server once per node and `FRESH_S`, however many want to know."""
 
     def __init__(self, cluster: ClusterWrites, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._asked: dict[str, tuple[float, asyncio.Future[str | None]]] = {}
+        self._asked: dict[str, tuple[float, asyncio.Future[NodeSeen | None]]] = {}
 
-    async def uid(self, name: str) -> str | None:
-        """The node's uid, None = there is no such node.
+    async def node(self, name: str) -> NodeSeen | None:
+        """The node, None = there is no such node.
 
         Raises:
             UnavailableError, RefusedError: the API server does not say.
@@ -39,11 +47,11 @@ class NodeUids:
                 del self._asked[name]
             raise
 
-    async def _ask(self, name: str) -> str | None:
+    async def _ask(self, name: str) -> NodeSeen | None:
         try:
-            node = await self._cluster.get(NODES, "", name)
+            node: dict[str, Any] = await self._cluster.get(NODES, "", name)
         except GoneError:
             return None
-        uid = node["metadata"]["uid"]
-        assert isinstance(uid, str), "uids are texts"
-        return uid
+        metadata = node["metadata"]
+        assert isinstance(metadata["uid"], str), "uids are texts"
+        return NodeSeen(metadata["uid"], metadata.get("labels") or {})

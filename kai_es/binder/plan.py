@@ -4,7 +4,7 @@ A `Course` is told what happened and answers with the next step. Every course en
 result) or `Stop` (somebody else answers). Times are given in, in milliseconds since the epoch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -20,7 +20,8 @@ from kai_es.events.requests import (
     Request,
     Result,
 )
-from kai_es.kube.labels import CLOSED_REQUEST, GPU_GROUP_LABEL, GPU_GROUPS_PREFIX
+from kai_es.kube.labels import CLOSED_REQUEST
+from kai_es.kube.sharing import is_group_label
 
 RETRIES: Final = 5  # immediate ones after conflicts; with the first try they make one attempt
 ATTEMPTS: Final = 3  # that end in conflicts; something else keeps writing to this pod
@@ -55,19 +56,23 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
-    """Label the pod with its shared devices on this resourceVersion; then `labelled`.
-
-    labels: by key, None = take it away.
-    """
-
-    rv: int
-    labels: Mapping[str, str | None]
+class Look:
+    """Fetch the pod; then `looked`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Fetch the pod; then `looked`."""
+class Prepare:
+    """Prepare the pod as last seen; then `prepared`, `waits`, or what went wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """Take the preparations back, of the pod as last seen; then `undone`, or what went wrong.
+
+    gone: there is no such pod any more.
+    """
+
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,13 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A preparation takes its time: wait so long, then `resumed`. Nothing has failed."""
+
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """Publish the final result."""
 
@@ -108,7 +120,7 @@ class Stop:
     why: str
 
 
-Step: TypeAlias = FindNode | Label | Write | Look | Close | Wait | End | Stop
+Step: TypeAlias = FindNode | Look | Prepare | Write | Undo | Close | Wait | Pause | End | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +152,8 @@ class PodSeen:
             deleting=bool(metadata.get("deletionTimestamp")),
             gated=bool(spec.get("schedulingGates")),
             closed_request=annotations.get(CLOSED_REQUEST, ""),
-            group_labels=tuple(k for k in sorted(metadata.get("labels") or {}) if _is_group(k)),
+            group_labels=tuple(filter(is_group_label, sorted(metadata.get("labels") or {}))),
         )
-
-
-def _is_group(key: str) -> bool:
-    return key == GPU_GROUP_LABEL or key.startswith(GPU_GROUPS_PREFIX)
-
-
-def group_labels(groups: Sequence[str]) -> dict[str, str]:
-    """The labels of a pod that uses shared devices (binder.md §3.2)."""
-    if len(groups) == 1:
-        return {GPU_GROUP_LABEL: groups[0]}
-    return {GPU_GROUPS_PREFIX + group: group for group in groups}
 
 
 class Course:
@@ -164,10 +165,17 @@ class Course:
         attempt: number of the next attempt, from 1; more after a restart.
         recovered: the request was there before this binder had its partition, so that a
             predecessor may have begun it, closed it, and died before it could say so.
+        prepares: the pod has to be prepared before it is bound.
     """
 
     def __init__(
-        self, request: Request, *, binder: str, attempt: int = 1, recovered: bool = False
+        self,
+        request: Request,
+        *,
+        binder: str,
+        attempt: int = 1,
+        recovered: bool = False,
+        prepares: bool = False,
     ) -> None:
         self.request = request
         self._binder = binder
@@ -178,15 +186,24 @@ class Course:
         self._retries = 0
         self._verdict: Result | None = None
         self._closing = False
-        groups = request.gpu_groups if isinstance(request, BindRequested) else ()
-        self._labels = group_labels(groups)
+        self._prepares = prepares
+        self._to_undo = prepares and recovered
+        self._pausing = False
+        self._left: Result | None = None
+        self._labels: tuple[str, ...] = ()
+        """Of shared devices, as last seen."""
 
     # -- what happened
 
     def begin(self, now_ms: int) -> Step:
-        """Take the request up, or again after a `Wait`."""
+        """Take the request up, or again after a `Wait` or a `Pause`."""
+        pausing, self._pausing = self._pausing, False
+        if self._left is not None:
+            return Undo(gone=True)
         if self._verdict is not None or now_ms > self.request.not_after_ms:
             return Look()
+        if pausing:
+            return self._prepare()
         return FindNode() if isinstance(self.request, BindRequested) else Write(self._rv)
 
     resumed = begin
@@ -194,28 +211,43 @@ class Course:
     def node(self, uid: str | None) -> Step:
         """The node has this uid, None = there is no such node."""
         if uid == self.request.node_uid:
-            return self._write(self._rv)
+            return Look() if self._prepares else Write(self._rv)
         self._verdict = self._refused(NODE_GONE, Answer(message=f"node uid is {uid}"))
         return Look()
 
-    def labelled(self, pod: PodSeen) -> Step:
-        """The pod as labelled; labels that a request before this one left behind go."""
-        self._rv = pod.rv
-        old = {key: None for key in pod.group_labels if key not in self._labels}
-        return Label(pod.rv, old) if old else Write(pod.rv)
+    def prepared(self, rv: int, now_ms: int) -> Step:
+        """The pod is prepared, and has this resourceVersion now."""
+        self._rv = rv
+        return Look() if now_ms > self.request.not_after_ms else Write(rv)
+
+    def waits(self, after_s: float) -> Step:
+        """A preparation has begun and takes its time."""
+        self._pausing = True
+        return Pause(after_s)
+
+    def unprepared(self, code: str, answer: Answer) -> Step:
+        """The pod cannot be prepared."""
+        self._verdict = self._failed(code, answer, final=True)
+        return Look()
+
+    def undone(self, rv: int) -> Step:
+        """The preparations are taken back; `rv` is the pod's, of no meaning once it is gone."""
+        self._to_undo = False
+        return End(self._left) if self._left is not None else self._close(rv)
 
     def accepted(self, answer: Answer) -> Step:
         """The write was done."""
         return End(self._done(answer))
 
     def conflicted(self, answer: Answer) -> Step:
-        """409 to a write or to closing."""
+        """409 to a write, to closing, or to a change of the pod that prepares or undoes."""
         del answer
+        self._retries += 1
         return Look()
 
     def missing(self, answer: Answer) -> Step:
-        """404 to a write, to closing or to a look: nothing of this pod can happen any more."""
-        return End(self._refused(POD_GONE, answer))
+        """404 of the pod: nothing of it can happen any more."""
+        return self._leave(self._refused(POD_GONE, answer))
 
     def denied(self, answer: Answer) -> Step:
         """The server will never do it. If it does not even let us close, that is the end."""
@@ -232,22 +264,27 @@ class Course:
         """The pod of that name, as it is now."""
         if pod.uid != self.request.pod_uid:
             return self.missing(Answer(message=f"uid is {pod.uid}"))
-        self._rv = pod.rv
+        self._rv, self._labels = pod.rv, pod.group_labels
         if end := self._as_it_is(pod):
             return end
         if pod.closed_request == self.request.request_id:
             return self._found_closed(now_ms)
         self._verdict = self._verdict or self._hopeless(pod, now_ms)
-        self._retries += 1
         if self._retries > RETRIES:
             if self._verdict or self._attempt - self._first_attempt + 1 < ATTEMPTS:
                 return self._next_attempt(CONFLICT, Answer(status=409))
             self._verdict = self._failed(CONFLICT, Answer(status=409), final=True)
-        if self._verdict is None:
-            return self._write(pod.rv)
-        self._closing = True
-        takes_back = bool(self._labels) and not pod.node
-        return Close(pod.rv, dict.fromkeys(pod.group_labels) if takes_back else {})
+        if self._verdict is not None:
+            return self._take_back(pod)
+        return self._prepare() if self._prepares else Write(pod.rv)
+
+    def _take_back(self, pod: PodSeen) -> Step:
+        """What comes before the final result of a request whose pod is not bound by it."""
+        if pod.node:  # its labels and what else it was given are in use
+            self._labels = ()
+        elif self._to_undo:
+            return Undo()
+        return self._close(pod.rv)
 
     def closed(self) -> Step:
         """The pod carries our closing."""
@@ -256,9 +293,20 @@ class Course:
 
     # -- what it means
 
-    def _write(self, rv: int) -> Step:
-        """Bind or delete; before a bind to shared devices the pod says which."""
-        return Label(rv, self._labels) if self._labels else Write(rv)
+    def _prepare(self) -> Step:
+        self._to_undo = True
+        return Prepare()
+
+    def _close(self, rv: int) -> Step:
+        """Close the pod; labels of shared devices that this request gave it go with it."""
+        self._closing = True
+        shares = isinstance(self.request, BindRequested) and bool(self.request.gpu_groups)
+        return Close(rv, dict.fromkeys(self._labels) if shares else {})
+
+    def _leave(self, result: Result) -> Step:
+        """End without closing, the pod being past it."""
+        self._left = result
+        return Undo(gone=True) if self._to_undo else End(result)
 
     def _as_it_is(self, pod: PodSeen) -> Step | None:
         """Success that is there already, or a pod to which nothing can happen any more."""
@@ -267,7 +315,7 @@ class Course:
         if pod.node == self.request.node:
             return End(self._done(Answer(message="found bound here")))
         if pod.deleting and not pod.node:
-            return End(self._refused(POD_GONE, Answer(message="being deleted")))
+            return self._leave(self._refused(POD_GONE, Answer(message="being deleted")))
         return None
 
     def _hopeless(self, pod: PodSeen, now_ms: int) -> Result | None:

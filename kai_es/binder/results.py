@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kai_es.binder import metrics
+from kai_es.binder.leased import LEASE_AGE_S
 from kai_es.events.catalogue import BIND_RESULTS
 from kai_es.events.codec import pack
 from kai_es.events.requests import AttemptFailed, Refused, Result
@@ -17,7 +18,6 @@ from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.ports.eventlog import Epoch, EventLog, Lease, Out, Position
 
 BATCH: Final = 500
-LEASE_AGE_S: Final = 10.0  # architecture §3, Leadership
 
 
 class _Item(NamedTuple):

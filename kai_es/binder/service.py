@@ -9,12 +9,20 @@ import contextlib
 import logging
 import random
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from kai_es.binder import metrics
+from kai_es.binder.assembly import built
+from kai_es.binder.leased import LeasedCluster
+from kai_es.binder.plugins import Plugin, defaults
+from kai_es.binder.preparation import Preparations
 from kai_es.binder.progress import Progress, Recovered
+from kai_es.binder.reservation import ReservationSettings
+from kai_es.binder.reservations import Reservations
 from kai_es.binder.results import Results
+from kai_es.binder.sharing import Reserving
 from kai_es.binder.walk import Job, Walker
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS, TOPICS
 from kai_es.events.codec import decode, unpack
@@ -37,6 +45,8 @@ ROLE: Final = "binder"
 ALL: Final = tuple(range(TOPICS[BIND_REQUESTS].partitions))
 OPEN_MAX: Final = 5_000  # requests taken up at once: a very large gang; reading waits beyond
 MARK_S: Final = 5.0  # between stored marks
+READ_UP_S: Final = 2.0  # to come to the end of a partition, before what is read is not enough
+READ_UP_POLL_S: Final = 0.01
 LOG_BACKOFF_S: Final = (0.1, 5.0)  # between tries while the log is away
 
 logger = logging.getLogger(__name__)
@@ -55,12 +65,27 @@ class Share(NamedTuple):
 WHOLE: Final = Share()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BinderSettings:
+    """How pods are prepared.
+
+    plugins: by name; see `binder.plugins`.
+    """
+
+    plugins: Mapping[str, Plugin] = field(default_factory=defaults)
+    reservation: ReservationSettings = field(default_factory=ReservationSettings)
+
+
 @dataclass(slots=True)
 class _Partition:
-    """A partition since this process has it."""
+    """A partition since this process has it.
+
+    read_to: all requests below it are known.
+    """
 
     progress: Progress
     recovered_end: Position
+    read_to: Position
     finals: set[str] = field(default_factory=set)
     attempts: dict[str, int] = field(default_factory=dict)
 
@@ -72,9 +97,13 @@ class Binder:
         share: what of `bindrequests` is its own.
         holder: this process, unique among those that run now.
         rng: jitter of back-offs.
+        settings: how pods are prepared.
+
+    Raises:
+        ConfigError: the settings cannot work.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports, each by name
         self,
         *,
         cluster: ClusterWrites,
@@ -85,7 +114,10 @@ class Binder:
         holder: str,
         share: Share = WHOLE,
         rng: random.Random | None = None,
+        settings: BinderSettings | None = None,
     ) -> None:
+        self._settings = settings or BinderSettings()
+        self._plugins = built(self._settings.plugins)
         self._cluster = cluster
         self._eventlog = eventlog
         self._leadership = leadership
@@ -103,6 +135,7 @@ class Binder:
         self._lease: Lease
         self._results: Results
         self._walker: Walker
+        self._reservations: Reservations
         self._group: asyncio.TaskGroup
 
     def leads(self) -> bool:
@@ -148,13 +181,23 @@ class Binder:
                 binder=self._holder,
                 rng=self._rng,
             )
+            cluster = LeasedCluster(self._cluster, self._lease)
+            self._reservations = Reservations(
+                cluster,
+                self._clock,
+                self._settings.reservation,
+                partitions=self._numbers,
+                read_up=self._read_up,
+            )
             self._walker = Walker(
-                cluster=self._cluster,
+                cluster=cluster,
                 results=self._results,
                 lease=self._lease,
                 clock=self._clock,
                 binder=self._holder,
                 rng=self._rng,
+                preparations=Preparations([Reserving(self._reservations), *self._plugins]),
+                observers=(self._reservations,),
             )
             await self._recover()
             self._log_trouble = ""
@@ -184,7 +227,7 @@ class Binder:
                 )
             results_from = max(Position(int(mark.note)), results_begins[number])
             recovered = Recovered(mark.position, ends[number], results_from, results_ends[number])
-            part = _Partition(Progress(recovered), ends[number])
+            part = _Partition(Progress(recovered), ends[number], mark.position)
             async for entries in self._eventlog.read(
                 BIND_RESULTS, number, results_from, follow=False
             ):
@@ -202,6 +245,7 @@ class Binder:
                 group.create_task(self._results.run(), name="binder-results")
                 group.create_task(self._watch_lease(), name="binder-lease")
                 group.create_task(self._keep_marks(), name="binder-marks")
+                group.create_task(self._reservations.serve(), name="binder-reservations")
                 for number in self._numbers:
                     group.create_task(self._read(number), name=f"binder-{number}")
         except* FencedError as errors:
@@ -225,6 +269,9 @@ class Binder:
 
     async def _take(self, number: int, part: _Partition, entry: Entry) -> None:
         job = self._job(number, part, entry)
+        if job is not None:
+            self._walker.opened(job.request)
+        part.read_to = Position(entry.position + 1)
         if job is None:
             part.progress.skipped(entry.position)
             return
@@ -232,6 +279,17 @@ class Binder:
         part.progress.read(entry.position)
         metrics.OPEN.inc()
         self._take_up(job)
+
+    async def _read_up(self, number: int) -> bool:
+        """Whether all requests of a partition are known that are in the log now; waits a little."""
+        end = (await self._eventlog.end(BIND_REQUESTS))[number]
+        part = self._partitions[number]
+        until_s = self._clock.monotonic_s() + READ_UP_S
+        while part.read_to < end:
+            if self._clock.monotonic_s() > until_s:
+                return False
+            await self._clock.sleep(READ_UP_POLL_S)
+        return True
 
     def _job(self, number: int, part: _Partition, entry: Entry) -> Job | None:
         if entry.value is None:

@@ -2,29 +2,42 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from kai_es.binder import metrics
-from kai_es.binder.nodes import NodeUids
+from kai_es.binder.leased import LEASE_AGE_S
+from kai_es.binder.nodes import Nodes
 from kai_es.binder.plan import (
     Close,
     Course,
     End,
     FindNode,
-    Label,
     Look,
+    Pause,
     PodSeen,
+    Prepare,
     Step,
     Stop,
+    Undo,
     Wait,
     Write,
 )
+from kai_es.binder.preparation import (
+    Chain,
+    NotReadyError,
+    Observer,
+    Order,
+    PodLeftError,
+    PodMovedError,
+    PreparationError,
+    Preparations,
+)
 from kai_es.binder.progress import Progress
-from kai_es.binder.results import LEASE_AGE_S, Results
+from kai_es.binder.results import Results
 from kai_es.events.requests import Answer, BindRequested, Refused, Request, Result
 from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.backoff import Backoff
@@ -44,6 +57,10 @@ FIRST_S: Final = 0.2  # back-off of an attempt
 MOST_S: Final = 10.0
 
 
+NOTHING: Final = Preparations(())
+"""Of a binder that only binds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A request as read.
@@ -61,12 +78,27 @@ class Job:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A request on its way.
+
+    order: the request as preparations see it, None of an evict request.
+    """
+
+    job: Job
+    course: Course
+    chain: Chain
+    order: Order | None
+
+
 class Walker:
     """Walks requests, any number at once.
 
     Args:
         lease: of the role; nothing is written under one that is too old.
         binder: name of this process in results.
+        preparations: what pods need before they are bound.
+        observers: are told of bind requests.
     """
 
     trouble: str
@@ -81,16 +113,26 @@ class Walker:
         clock: Clock,
         binder: str,
         rng: random.Random,
+        preparations: Preparations = NOTHING,
+        observers: Sequence[Observer] = (),
     ) -> None:
+        self._preparations = preparations
+        self._observers = observers
         self._cluster = cluster
         self._results = results
         self._lease = lease
         self._clock = clock
         self._binder = binder
         self._rng = rng
-        self._nodes = NodeUids(cluster, clock)
+        self._nodes = Nodes(cluster, clock)
         self._calls = asyncio.Semaphore(IN_FLIGHT)
         self.trouble = ""
+
+    def opened(self, request: Request) -> None:
+        """A request was read that has no final result."""
+        if isinstance(request, BindRequested):
+            for observer in self._observers:
+                observer.opened(request)
 
     async def walk(self, job: Job, progress: Progress) -> None:
         """Walk a request to its final result.
@@ -98,11 +140,19 @@ class Walker:
         Raises:
             FencedError: somebody else may have the role, so this process ends.
         """
+        result = None
+        try:
+            result = await self._walk(job, progress)
+        finally:
+            if isinstance(job.request, BindRequested):
+                for observer in self._observers:
+                    observer.closed(job.request, result)
+
+    async def _walk(self, job: Job, progress: Progress) -> Result:
         started_s = self._clock.monotonic_s()
         backoff = Backoff(FIRST_S, MOST_S, self._rng)
-        course = Course(
-            job.request, binder=self._binder, attempt=job.attempt, recovered=job.recovered
-        )
+        walk = self._begin(job)
+        course = walk.course
         step = course.begin(self._clock.now_ms())
         while True:
             match step:
@@ -111,18 +161,35 @@ class Walker:
                         await self._publish(job, failed, progress, started_s)
                     await self._clock.sleep(backoff.next_s(at_least_s=after_s))
                     step = course.resumed(self._clock.now_ms())
+                case Pause(after_s):
+                    await self._clock.sleep(after_s)
+                    step = course.resumed(self._clock.now_ms())
                 case End(result):
                     await self._publish(job, result, progress, started_s)
                     progress.done(job.position)
                     metrics.OPEN.dec()
                     metrics.SECONDS.observe((self._clock.now_ms() - job.ingest_ms) / 1000)
-                    return
+                    return result
                 case Stop(why):
                     # Nobody would answer it if this process went on: its lease may be renewed yet,
                     # or the other binder may be the one that has lost the role.
                     raise FencedError(f"request {job.request.request_id} is left: {why}")
                 case _:
-                    step = await self._do(course, step)
+                    step = await self._do(walk, step)
+
+    def _begin(self, job: Job) -> _Walk:
+        request, chain, order = job.request, Chain(()), None
+        if isinstance(request, BindRequested):
+            chain = self._preparations.concern(request)
+            order = Order(request, self._cluster, self._clock, self._nodes)
+        course = Course(
+            request,
+            binder=self._binder,
+            attempt=job.attempt,
+            recovered=job.recovered,
+            prepares=bool(chain),
+        )
+        return _Walk(job, course, chain, order)
 
     async def _publish(
         self, job: Job, result: Result, progress: Progress, started_s: float
@@ -133,7 +200,7 @@ class Walker:
         position = await self._results.put(job.partition, result, cause=job.record_id)
         progress.published(position)
 
-    async def _do(self, course: Course, step: Step) -> Step:
+    async def _do(self, walk: _Walk, step: Step) -> Step:
         """Make the call of a step, unless the role may have passed to somebody else."""
         async with self._calls:
             age_s = self._lease.age_s()
@@ -141,36 +208,40 @@ class Walker:
                 return Stop(f"lease was last renewed {age_s:.1f} s ago")
             call = type(step).__name__
             try:
-                following = await self._call(course, step)
-            except ConflictError as exc:
-                answer, following = "conflict", course.conflicted(_said(exc))
-            except GoneError as exc:
-                answer, following = "missing", course.missing(_said(exc))
-            except RefusedError as exc:
-                answer, following = "denied", course.denied(_said(exc))
-            except UnavailableError as exc:
-                answer = "unavailable"
-                self.trouble = exc.message
-                following = course.unavailable(_said(exc), after_s=exc.retry_after_s)
-            else:
+                following = await self._call(walk, step)
                 answer = "ok"
-            if answer != "unavailable":
-                self.trouble = ""
+            except _SAYS_NO as exc:
+                answer, following = _after(walk.course, exc)
+            except UnavailableError as exc:
+                metrics.CALLS.labels(call, "unavailable").inc()
+                self.trouble = exc.message
+                return walk.course.unavailable(_said(exc), after_s=exc.retry_after_s)
+            self.trouble = ""
             metrics.CALLS.labels(call, answer).inc()
             return following
 
-    async def _call(self, course: Course, step: Step) -> Step:
-        request = course.request
+    async def _call(self, walk: _Walk, step: Step) -> Step:
+        course, request, order = walk.course, walk.job.request, walk.order
         match step:
             case FindNode():
-                return course.node(await self._nodes.uid(request.node))
+                node = await self._nodes.node(request.node)
+                return course.node(None if node is None else node.uid)
             case Look():
                 raw = await self._cluster.get(PODS, request.namespace, request.pod)
+                if order is not None:
+                    order.pod = raw
                 return course.looked(PodSeen.of(raw), self._clock.now_ms())
+            case Prepare():
+                assert order is not None, "evictions are not prepared"
+                await walk.chain.prepare(order)
+                return course.prepared(order.rv, self._clock.now_ms())
+            case Undo(gone):
+                assert order is not None, "evictions are not prepared"
+                order.pod = None if gone else order.pod
+                await walk.chain.undo(order, recovered=walk.job.recovered)
+                return course.undone(0 if order.pod is None else order.rv)
             case Write(rv):
                 return course.accepted(await self._write(request, rv))
-            case Label(rv, labels):
-                return course.labelled(PodSeen.of(await self._patch(request, rv, labels=labels)))
             case Close(rv, labels):
                 closing = {CLOSED_REQUEST: request.request_id}
                 await self._patch(request, rv, labels=labels, annotations=closing)
@@ -199,6 +270,39 @@ class Walker:
         return self._cluster.delete(
             PODS, request.namespace, request.pod, uid=request.pod_uid, rv=rv
         )
+
+
+_SAYS_NO: Final = (
+    NotReadyError,
+    PreparationError,
+    PodMovedError,
+    PodLeftError,
+    ConflictError,
+    GoneError,
+    RefusedError,
+)
+
+
+def _after(course: Course, exc: Exception) -> tuple[str, Step]:
+    """What a call that did not do it was, in one word, and what comes after it."""
+    match exc:
+        case NotReadyError():
+            found = "wait", course.waits(exc.after_s)
+        case PreparationError():
+            found = "failed", course.unprepared(exc.code, exc.answer)
+        case PodMovedError():
+            found = "conflict", course.conflicted(exc.answer)
+        case PodLeftError():
+            found = "missing", course.missing(exc.answer)
+        case ConflictError():
+            found = "conflict", course.conflicted(_said(exc))
+        case GoneError():
+            found = "missing", course.missing(_said(exc))
+        case RefusedError():
+            found = "denied", course.denied(_said(exc))
+        case _:
+            raise AssertionError(f"{type(exc)} says no")
+    return found
 
 
 def _annotations(request: BindRequested) -> dict[str, str]:

@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from kai_es.kube.labels import GPU_INDEX
 from kai_es.kube.times import rfc3339
 
 Object = dict[str, Any]
-GPU_INDEX_ANNOTATION = "run.ai/reserve_for_gpu_index"
 
 
 def running(pod: Object, now_ms: int) -> Object:
@@ -65,7 +65,7 @@ def refused(reason: str, message: str) -> Object:
 def reserved(node: str, devices: Sequence[int]) -> Object:
     """What the program inside a reservation pod writes: the device that it got."""
     names = ",".join(f"GPU-{node}-{number}" for number in devices)
-    return {"metadata": {"annotations": {GPU_INDEX_ANNOTATION: names}}}
+    return {"metadata": {"annotations": {GPU_INDEX: names}}}
 
 
 def _containers(pod: Object) -> list[Object]:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from kai_es.kube.labels import GPU_FRACTION, GPU_FRACTION_DEVICES, GPU_PRODUCT_LABEL
+from kai_es.kube.sharing import prepared
 from kai_es.ports.errors import ConfigError
 from kai_es.simulate.workload import (
     GPU_RESOURCE,
@@ -187,6 +188,8 @@ def _job(p: _Pod, speed: float | None, first_s: float) -> Job:
         requests[GPU_RESOURCE] = str(p.n_gpus)
     affinity = _affinity(p.products) if p.products else None
     only = pod(p.name, group, requests, run_s=run_s, annotations=annotations, affinity=affinity)
+    if annotations:
+        only = prepared(only, f"{p.name}-shared-gpu")  # as an admission webhook does
     return Job(at_ms, group, (only,))
 
 

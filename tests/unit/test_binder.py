@@ -131,6 +131,10 @@ async def running(binder):
     task = asyncio.create_task(binder.run())
     try:
         yield task
+    except TimeoutError:
+        if task.done() and not task.cancelled():
+            task.result()  # why it did not answer
+        raise
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -171,6 +175,7 @@ async def test_pod_with_predicted_zones_says_which(world, pods):
 
 
 SHARED = {"received": "Fraction", "gpu_count": 1, "gpu_portion": 50}
+MAPS = {"runai/shared-gpu-configmap": "maps"}
 
 
 @pytest.mark.parametrize(
@@ -181,22 +186,25 @@ SHARED = {"received": "Fraction", "gpu_count": 1, "gpu_portion": 50}
     ],
 )
 async def test_pod_on_shared_devices_says_which_before_it_is_bound(world, pods, groups, labels):
+    pods.pod("p", annotations=MAPS)
     final = await outcome(world, await world.order(gpu_groups=groups, **SHARED))
     assert isinstance(final, Bound)
-    assert pods.calls == ["node", "patch", "bind"]
+    assert pods.calls == ["node", "get", "patch", "bind"]
     assert pods.pods["p"]["metadata"]["labels"] == labels
-    assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Fraction"}
+    assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Fraction", **MAPS}
 
 
 async def test_labels_that_an_earlier_request_left_behind_go(world, pods):
-    pods.pod("p", labels={"runai-gpu-group/old": "old", "app": "x"})
+    labels = {"runai-gpu-group/old": "old", "app": "x"}
+    pods.pod("p", labels=labels, annotations=MAPS)
     final = await outcome(world, await world.order(gpu_groups=("a",), **SHARED))
     assert isinstance(final, Bound)
-    assert pods.calls == ["node", "patch", "patch", "bind"]
+    assert pods.calls == ["node", "get", "patch", "bind"]
     assert pods.pods["p"]["metadata"]["labels"] == {"runai-gpu-group": "a", "app": "x"}
 
 
 async def test_pod_that_is_not_bound_loses_its_labels_of_shared_devices(world, pods):
+    pods.pod("p", annotations=MAPS)
     pods.faults = [("bind", "forbidden")]
     request_id = await world.order(gpu_groups=("a",), **SHARED)
     final = await outcome(world, request_id)

@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from kai_es.binder.service import ROLE as BINDER_ROLE
 from kai_es.events.catalogue import SNAPSHOT
+from kai_es.kube.labels import RESERVATION_APP
 from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.virtual import START_MS
@@ -246,17 +247,38 @@ class LinkedCluster:
             )
         )
 
-    async def delete(self, resource, namespace, name, *, uid, rv):
-        self._truth.delete_begins(uid, self._now_ms())
+    async def delete(self, resource, namespace, name, *, uid, rv, grace_s=None):
+        if namespace != RESERVATION_APP:
+            self._truth.delete_begins(uid, self._now_ms())
         await self._sends()
         return await self._call(
-            lambda: self._cluster.delete(resource, namespace, name, uid=uid, rv=rv)
+            lambda: self._cluster.delete(resource, namespace, name, uid=uid, rv=rv, grace_s=grace_s)
         )
 
-    async def patch(self, resource, namespace, name, changes, *, uid, rv):
+    async def evict(self, namespace, pod, *, uid, rv):
+        self._truth.delete_begins(uid, self._now_ms())
+        await self._sends()
+        return await self._call(lambda: self._cluster.evict(namespace, pod, uid=uid, rv=rv))
+
+    async def list(self, resource, namespace="", *, labels="", fields=""):
+        return await self._call(
+            lambda: self._cluster.list(resource, namespace, labels=labels, fields=fields)
+        )
+
+    async def create(self, resource, namespace, body):
+        await self._sends()
+        return await self._call(lambda: self._cluster.create(resource, namespace, body))
+
+    async def replace(self, resource, namespace, name, body):
+        await self._sends()
+        return await self._call(lambda: self._cluster.replace(resource, namespace, name, body))
+
+    async def patch(self, resource, namespace, name, changes, *, uid, rv, subresource=""):
         await self._sends()
         return await self._call(
-            lambda: self._cluster.patch(resource, namespace, name, changes, uid=uid, rv=rv)
+            lambda: self._cluster.patch(
+                resource, namespace, name, changes, uid=uid, rv=rv, subresource=subresource
+            )
         )
 
     async def _sends(self):

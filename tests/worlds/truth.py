@@ -7,6 +7,7 @@ from kai_es.eventlog.memory import MemoryStore
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
+from kai_es.kube.labels import RESERVATION_APP
 from kai_es.simulate.kinds import POD
 from tests.worlds.failure import Failures
 
@@ -114,6 +115,8 @@ class Truth:
     def _accessed(self, access):
         if access.resource != "pods" or access.status >= 300:
             return
+        if access.namespace == RESERVATION_APP:
+            return  # pods of the binder's own
         if access.subresource == "binding":
             self._bound(access.uid, f"{access.namespace}/{access.name}")
         elif access.verb == "delete" and access.client.split("-")[0] == "binder":

@@ -1,0 +1,55 @@
+"""A binder's preparations, built from how its plugins are set."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from kai_es.binder.plugins import (
+    CDI,
+    CLAIMS,
+    MEMORY_LIMIT,
+    SHARING,
+    VOLUMES,
+    Plugins,
+    boolean,
+    check,
+    in_order,
+)
+from kai_es.binder.preparation import Preparation
+from kai_es.binder.sharing import MemoryLimit, SharedGpus
+from kai_es.ports.errors import ConfigError
+
+Builder = Callable[[Plugins], Preparation]
+
+
+def _sharing(plugins: Plugins) -> Preparation:
+    return SharedGpus(cdi=boolean(plugins, SHARING, CDI))
+
+
+def _memory_limit(_: Plugins) -> Preparation:
+    return MemoryLimit()
+
+
+BUILDERS: Final[Mapping[str, Builder]] = MappingProxyType(
+    {SHARING: _sharing, MEMORY_LIMIT: _memory_limit}
+)
+WITHHELD: Final = frozenset({VOLUMES, CLAIMS})
+"""Known by name; the scheduler binds no pod yet that would need them."""
+
+
+def built(plugins: Plugins) -> tuple[Preparation, ...]:
+    """The preparations that are switched on, in order.
+
+    Raises:
+        ConfigError: two do not go together, one is unknown, or an argument is missing or wrong.
+    """
+    check(plugins)
+    found = []
+    for name in in_order(plugins):
+        if name in WITHHELD:
+            continue
+        build = BUILDERS.get(name)
+        if build is None:
+            raise ConfigError(f"failed to get binder plugin {name}")
+        found.append(build(plugins))
+    return tuple(found)
