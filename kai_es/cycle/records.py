@@ -92,6 +92,7 @@ def _request(cycle: Cycle, op: Bind | Evict) -> Request:
             claims=op.claims,
             extended=op.extended,
             zones=op.zones,
+            volumes=op.volumes,
         )
     return EvictRequested(
         request_id=identity,

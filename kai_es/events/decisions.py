@@ -109,6 +109,7 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="b
     score: sum of the node's scores, for the decision ledger; gpu_portion in hundredths.
     claims, extended: devices of the pod's claims and of its extended resources.
     zones: NUMA zones that it is expected to get.
+    volumes: names of its claims of volumes that are bound where it goes, before it.
     """
 
     pod_uid: str
@@ -128,6 +129,7 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="b
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
     zones: tuple[ZoneAmount, ...] = ()
+    volumes: tuple[str, ...] = ()
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pipeline"):

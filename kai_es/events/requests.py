@@ -28,6 +28,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     gpu_portion: share of each device with two decimals, in hundredths (50 = 0.50).
     claims, extended: devices of the pod's claims and of its extended resources.
     zones:      NUMA zones that the pod is expected to get.
+    volumes:    names of its claims of volumes that are bound on the node before it.
     """
 
     request_id: str
@@ -50,6 +51,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
     zones: tuple[ZoneAmount, ...] = ()
+    volumes: tuple[str, ...] = ()
 
 
 class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="evict"):

@@ -65,6 +65,16 @@ def test_a_pod_goes_where_its_volume_is():
     assert places(decided(cluster)) == {"g-0": "n1"}
 
 
+def test_claims_that_are_bound_with_the_pod_are_named():
+    cluster = Cluster()
+    cluster.bound_claim("data", "n1")
+    cluster.claim("scratch")
+    cluster.claim("more")
+    cluster.wants("data", "scratch", "more")
+    (bind,) = decided(cluster).ops
+    assert bind.volumes == ("more", "scratch")
+
+
 def test_a_volume_that_is_gone_is_told():
     cluster = Cluster()
     cluster.bound_claim("data", host=None)

@@ -96,6 +96,7 @@ class Extensions:
     choose_zones: choose NUMA zones for a task about to be placed on a node, on idle resources or
                  not; whether it has to start anew there.
     zones:       the NUMA zones that a task has on a node.
+    volumes:     claims of volumes that are bound where a task goes.
     generators:  scenario generators by name.
     allocated, deallocated: events; row and node.
     """
@@ -127,6 +128,7 @@ class Extensions:
     gpu_scores: list[Callable[[int | None, int], float | None]] = field(default_factory=list)
     choose_zones: Callable[[int, int, bool], bool] | None = None
     zones: Callable[[int, int], tuple[ZoneAmount, ...]] | None = None
+    volumes: Callable[[int], tuple[str, ...]] | None = None
     generators: dict[str, Any] = field(default_factory=dict)
     allocated: list[Callable[[int, int], None]] = field(default_factory=list)
     deallocated: list[Callable[[int, int], None]] = field(default_factory=list)

@@ -178,6 +178,7 @@ class Ledger:
             claims=grants[0],
             extended=grants[1],
             zones=() if session.ext.zones is None else session.ext.zones(op.task, op.node),
+            volumes=() if session.ext.volumes is None else session.ext.volumes(op.task),
         )
 
     def _pipeline(self, op: Op, action: str) -> Pipeline:

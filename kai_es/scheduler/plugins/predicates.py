@@ -49,6 +49,7 @@ def open_predicates(session: Session, arguments: Mapping[str, str]) -> None:
         volumes = VolumeRule(session)
         checks.append(volumes.missing)
         ext.task_rules.append(volumes)
+        ext.volumes = volumes.waiting
         if session.config.schedule_csi_storage:
             ext.task_rules.append(StorageRule(session, volumes.storage))
     if wanted.n_config_maps:

@@ -45,6 +45,12 @@ class VolumeRule:
         problem = self._of(task).problem
         return Reason(code="volume", args={"text": problem}) if problem else None
 
+    def waiting(self, task: int) -> tuple[str, ...]:
+        """Claims of a task that are bound where it goes, by name."""
+        if not self._session.row(task).shape.spec.claims:
+            return ()
+        return tuple(sorted(claim.name for claim in self._of(task).waiting))
+
     def _of(self, task: int) -> Needs:
         found = self._needs.get(task)
         if found is None:
