@@ -18,7 +18,7 @@ from typing import Any, Final
 from kai_es.binder.obstacles import CLAIM, ObstacleError
 from kai_es.events.decisions import ClaimGrant, ExtendedGrant
 from kai_es.kube.devices import AllocatedDevice, Allocation, DeviceRequest
-from kai_es.kube.labels import EXTENDED_RESOURCE_CLAIM
+from kai_es.kube.labels import CLAIMED_BY, EXTENDED_RESOURCE_CLAIM
 from kai_es.kube.parse_devices import parse_claim
 from kai_es.ports.cluster import Resource
 
@@ -57,12 +57,21 @@ def named(pod: Mapping[str, Any], reference: str) -> str:
     raise ObstacleError(CLAIM, text)
 
 
-def protected(claim: Mapping[str, Any]) -> Object | None:
-    """The patch that a claim needs before it gets devices, None = it has what it needs."""
-    finalizers = claim["metadata"].get("finalizers") or []
-    if FINALIZER in finalizers or _allocation(claim) is not None:
+def marked(claim: Mapping[str, Any], *, uid: str, request_id: str) -> Object | None:
+    """The patch that a claim needs before its status, None = none.
+
+    One that gets devices is protected. One that a pod has from an earlier request says which it has
+    it from now, so that a delayed write that would take it back is refused.
+    """
+    meta = claim["metadata"]
+    finalizers, notes = meta.get("finalizers") or [], meta.get("annotations") or {}
+    if _allocation(claim) is None:
+        if FINALIZER in finalizers:
+            return None
+        return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+    if notes.get(CLAIMED_BY) == request_id or not _is_user(claim, uid):
         return None
-    return {"metadata": {"finalizers": [*finalizers, FINALIZER]}}
+    return {"metadata": {"annotations": {CLAIMED_BY: request_id}}}
 
 
 def granted(claim: Mapping[str, Any], grant: ClaimGrant, *, pod: str, uid: str) -> Object | None:
@@ -86,7 +95,7 @@ def _reserved(
     known = _allocation(claim)
     if known is not None and devices_of(known) != devices_of(allocation):
         raise ObstacleError(CLAIM, f"{what} has got other devices")
-    is_user = any(one.get("uid") == uid for one in users)
+    is_user = _is_user(claim, uid)
     if is_user and known is not None:
         return None
     if meta.get("deletionTimestamp"):
@@ -118,6 +127,10 @@ def released(claim: Mapping[str, Any], uid: str) -> Object | None:
 def _users(claim: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     found: Sequence[Mapping[str, Any]] = (claim.get("status") or {}).get("reservedFor") or ()
     return found
+
+
+def _is_user(claim: Mapping[str, Any], uid: str) -> bool:
+    return any(one.get("uid") == uid for one in _users(claim))
 
 
 def _allocation(claim: Mapping[str, Any]) -> Allocation | None:
@@ -211,28 +224,19 @@ def _is_extended_of(claim: Mapping[str, Any], uid: str) -> bool:
     return any(one.get("controller") and one.get("uid") == uid for one in owners)
 
 
-def serves(claim: Mapping[str, Any], grant: ExtendedGrant) -> bool:
-    """Whether an earlier claim of the pod is what a grant asks for, with its devices or none."""
-    if claim["metadata"].get("deletionTimestamp"):
-        return False
-    found = parse_claim(claim)
-    asked = sorted(grant.requests, key=lambda one: one.name)
-    if sorted(found.requests, key=lambda one: one.name) != asked:
-        return False
-    known = found.allocation
-    return known is None or devices_of(known) == devices_of(grant.allocation)
-
-
 def extended_granted(
     claim: Mapping[str, Any], grant: ExtendedGrant, *, pod: str, uid: str
 ) -> Object | None:
     """The patch of the claim's status that gives its devices to its pod; None = it has them.
 
     Raises:
-        ObstacleError: it has other devices, or goes away.
+        ObstacleError: it is for something else, has other devices, or goes away.
     """
     meta = claim["metadata"]
     what = f"claim {meta['namespace']}/{meta['name']}"
+    asked = sorted(grant.requests, key=lambda one: one.name)
+    if sorted(parse_claim(claim).requests, key=lambda one: one.name) != asked:
+        raise ObstacleError(CLAIM, f"{what} asks for other devices")
     return _reserved(claim, grant.allocation, what=what, pod=pod, uid=uid)
 
 

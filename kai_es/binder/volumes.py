@@ -84,7 +84,7 @@ class Look:
 
 @dataclass(slots=True)
 class Asked:
-    """What this binder has asked for: claims by name, to see that it was not taken back."""
+    """What was written for this binding: claims by name, to see that it was not taken back."""
 
     provided: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
@@ -145,7 +145,7 @@ def look(
         place: the node.
         volumes: all of them if something is `unsettled`, else those that claims name.
         classes: as for `sought`.
-        asked: what earlier looks of this binding wrote; gets what this one writes.
+        asked: what was written after earlier looks.
 
     Raises:
         ObstacleError: the node cannot have the volumes, or what was asked for was taken back.
@@ -167,7 +167,6 @@ def look(
             kept = _kept(known[volume.name], raw, is_ours=volume.claim is None)
             known[volume.name] = kept
             keep.append(kept)
-            asked.kept.add(claim.name)
     pending = tuple(claim.name for claim, _ in needs.waiting)
     return Look(tuple(keep), tuple(provide), pending)
 
@@ -191,7 +190,6 @@ def _provided(
         raise ObstacleError(VOLUME, f"{claim.name}: its volume was given to somebody else")
     if not _can_provide(_class_of(claim, classes), place):
         raise ObstacleError(VOLUME, f"{claim.name}: {NOTHING_TO_BIND}")
-    asked.provided.add(claim.name)
     return {"metadata": {"annotations": {SELECTED_NODE: place.name}}}
 
 

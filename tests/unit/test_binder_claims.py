@@ -75,12 +75,21 @@ def test_user_number_256_still_fits():
 
 
 def test_finalizer_comes_before_the_devices_and_once():
-    assert claims.protected(claim(finalizers=["x"]))["metadata"]["finalizers"] == [
-        "x",
-        claims.FINALIZER,
-    ]
-    assert claims.protected(claim(finalizers=[claims.FINALIZER])) is None
-    assert claims.protected(claim(allocation=ALLOCATION)) is None  # as the reference left it
+    def mark(**fields):
+        return claims.marked(claim(**fields), uid="u", request_id="s/1/u")
+
+    assert mark(finalizers=["x"]) == {"metadata": {"finalizers": ["x", claims.FINALIZER]}}
+    assert mark(finalizers=[claims.FINALIZER]) is None
+    assert mark(allocation=ALLOCATION, users=["a"]) is None  # as the reference left it
+
+
+def test_claim_that_a_pod_has_already_is_changed_before_it_is_relied_on():
+    """Or a stopped binder could still take it back, on the version that it saw."""
+    found = claim(allocation=ALLOCATION, users=["u"])
+    patch = claims.marked(found, uid="u", request_id="s/2/u")
+    assert patch == {"metadata": {"annotations": {"kai.scheduler/claimed-by": "s/2/u"}}}
+    found["metadata"]["annotations"] = patch["metadata"]["annotations"]
+    assert claims.marked(found, uid="u", request_id="s/2/u") is None
 
 
 def test_last_user_gives_the_devices_back():
@@ -152,12 +161,9 @@ def made(grant=EXTENDED, **changes):
     return body
 
 
-def test_claim_is_found_by_its_pod_and_serves():
+def test_claim_is_found_by_its_pod():
     found = claims.extended_of([made(), claim(), made(ownerReferences=[])], "u")
-    assert [one["metadata"].get("ownerReferences") for one in found] == [
-        made()["metadata"]["ownerReferences"]
-    ]
-    assert claims.serves(made(), EXTENDED)
+    assert found == [made()]
     assert claims.extended_of([made()], "another") == []
 
 
@@ -167,9 +173,14 @@ def test_claim_of_a_failed_attempt_is_not_reused():
     more = ExtendedGrant(
         ALLOCATION, (DeviceRequest(name="container-0-request-0", device_class="gpu", count=2),), ()
     )
-    assert not claims.serves(made(deletionTimestamp="2026-01-01T00:00:00Z"), EXTENDED)
-    assert not claims.serves(elsewhere, EXTENDED)
-    assert not claims.serves(made(), more)
+    assert claims.extended_granted(made(), EXTENDED, pod="p", uid="u")
+    for found, grant, text in [
+        (made(deletionTimestamp="2026-01-01T00:00:00Z"), EXTENDED, "being deleted"),
+        (elsewhere, EXTENDED, "other devices"),
+        (made(), more, "asks for other"),
+    ]:
+        with pytest.raises(ObstacleError, match=text):
+            claims.extended_granted(found, grant, pod="p", uid="u")
 
 
 def test_name_is_the_same_for_one_request_and_another_for_the_next():

@@ -128,15 +128,13 @@ def test_volume_asked_for_on_another_node_keeps_the_pod_from_this_one():
 
 
 def test_provisioner_that_gives_up_is_noticed():
-    asked = Asked()
-    found([claim("c", "disk")], asked=asked)
+    asked = Asked(provided={"c"})
     with pytest.raises(ObstacleError, match="provisioning failed"):
         found([claim("c", "disk")], asked=asked)
 
 
 def test_volume_that_somebody_else_got_is_noticed():
-    asked = Asked()
-    found([claim("c")], [volume("a")], asked=asked)
+    asked = Asked(kept={"c"})
     with pytest.raises(ObstacleError, match="somebody else"):
         found([claim("c")], [volume("a", claim_ref=("d", "u-d"))], asked=asked)
 
