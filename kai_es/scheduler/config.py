@@ -140,7 +140,7 @@ class Config:
         if self.stuck_in_releasing_ms <= 0:
             object.__setattr__(self, "stuck_in_releasing_ms", 120_000)
 
-    def lens(self, *, groups_by_name: bool = False) -> Lens:
+    def lens(self, *, groups_by_name: bool = False, foreign_pods: bool = False) -> Lens:
         """What of it decides which rows the shard sees."""
         return Lens(
             pool_key=self.node_pool_key,
@@ -154,6 +154,7 @@ class Config:
             stuck_after_ms=self.stuck_in_releasing_ms,
             full_hierarchy=self.full_hierarchy_fairness,
             groups_by_name=groups_by_name,
+            foreign_pods=foreign_pods,
         )
 
     def settings(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from kai_es.scheduler.actions import ACTIONS
 from kai_es.scheduler.columns.columns import Columns
 from kai_es.scheduler.columns.lens import Lens
 from kai_es.scheduler.config import Config, parse_settings
-from kai_es.scheduler.flags import GROUPS_BY_NAME
+from kai_es.scheduler.flags import GROUPS_BY_NAME, SCHEDULER_IGNORED
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.waiting import why_waiting
 from kai_es.scheduler.hooks import SessionHooks
@@ -55,7 +55,11 @@ def open_session(
     snapshot: Snapshot, config: Config, inputs: CycleInputs, hooks: SessionHooks | None = None
 ) -> Session:
     """Columns brought up to date, and a session on them with all plugins registered."""
-    columns = columns_of(snapshot, config.lens(groups_by_name=GROUPS_BY_NAME in inputs.flags))
+    lens = config.lens(
+        groups_by_name=GROUPS_BY_NAME in inputs.flags,
+        foreign_pods=SCHEDULER_IGNORED in inputs.flags,
+    )
+    columns = columns_of(snapshot, lens)
     columns.refresh(inputs.now_ms)
     session = Session(columns, config, inputs, hooks or SessionHooks())
     open_plugins(session)

@@ -12,6 +12,8 @@ Flags: TypeAlias = frozenset[str]
 
 GROUPS_BY_NAME: Final = "compat.Q1"
 """Pod groups are told apart by name alone, pods of any namespace join them."""
+SCHEDULER_IGNORED: Final = "compat.C23"
+"""Pods that name another scheduler are bound and evicted like our own once a pod group has them."""
 QUEUE_DEPTH_SLOT: Final = "compat.Q6"
 """A full leaf queue drops the last slot of its heap instead of its worst job."""
 MEMORY_OF_WHOLE_DEVICES: Final = "compat.Q7"

@@ -190,7 +190,7 @@ class Columns:
                 self._leave(old)
             row = self._group(key)
             if row is not None and self._is_ours(row.group):
-                pods = self._pods(key)
+                pods = [pod for pod in self._pods(key) if self.lens.owns(pod.pod)]
                 job = build_job(row, key, pods, self.status_of, self.granted, self._aliases)
                 job.resolve(self.queues, self.priorities)
                 self.jobs[key] = job

@@ -11,7 +11,7 @@ from kai_es.kube.labels import (
     RESERVATION_APP,
     SCHEDULER_NAME,
 )
-from kai_es.kube.objects import Node
+from kai_es.kube.objects import Node, Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class Lens:
     """One shard's view; columns exist once per lens. Names as in scheduler-core §2.1.
 
     groups_by_name: `compat.Q1`, pod groups are told apart by name alone.
+    foreign_pods:   `compat.C23`, pods of other schedulers take part.
     """
 
     pool_key: str = NODE_POOL_LABEL
@@ -32,6 +33,7 @@ class Lens:
     stuck_after_ms: int = 120_000
     full_hierarchy: bool = True
     groups_by_name: bool = False
+    foreign_pods: bool = False
 
     @property
     def pool(self) -> str:
@@ -45,6 +47,10 @@ class Lens:
         if not self.pool_value:
             return self.pool_key not in labels
         return labels.get(self.pool_key) == self.pool_value
+
+    def owns(self, pod: Pod) -> bool:
+        """Whether a pod is ours to place and to evict; others only weigh on their nodes."""
+        return self.foreign_pods or pod.spec.scheduler in ("", self.scheduler_name)
 
     def selects_node(self, node: Node) -> bool:
         """Whether a node takes part: in the pool, and a worker if only workers do."""
