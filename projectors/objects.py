@@ -71,6 +71,7 @@ def rows_of(
                     incarnation=record.incarnation,
                     time=event_ms,
                     kinds=record.kinds,
+                    others=record.others,
                 ),
             )
         case ParkedAction():

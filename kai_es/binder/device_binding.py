@@ -151,9 +151,7 @@ async def _release(order: Order, grant: ClaimGrant) -> None:
     """Take the pod from the users of a claim."""
     for attempt in range(TRIES):
         try:
-            claim = await order.cluster.get(
-                RESOURCE_CLAIMS, order.request.namespace, grant.claim
-            )
+            claim = await order.cluster.get(RESOURCE_CLAIMS, order.request.namespace, grant.claim)
             changes = claims.released(claim, order.request.pod_uid)
             if changes is not None and claim["metadata"]["uid"] == grant.claim_uid:
                 await _patch(order.cluster, claim, changes, subresource="status")

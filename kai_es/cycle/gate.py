@@ -86,6 +86,7 @@ def judge(
         *_of_config(world, shard),
         *(finding for kind in kinds for finding in _of_kind(world.liveness, kind, now_ms)),
         *_of_parked(world),
+        *_of_others(world),
         *_of_age("pipeline-age", now_ms - world.liveness.alive_ms(PARTITIONS), _PIPELINE),
     ]
     if abs(skew_ms) > SKEW_MAX_MS:
@@ -139,6 +140,11 @@ def _of_kind(liveness: Liveness, kind: Kind, now_ms: int) -> Iterator[Finding]:
     elif kind.watched:
         age_ms = now_ms - liveness.watched_ms(kind.name)
         yield from _of_age(f"watch-age:{kind.name}", age_ms, _WATCH)
+
+
+def _of_others(world: World) -> Iterator[Finding]:
+    if world.liveness.others():
+        yield Verdict.CLOSED, "another-scheduler"
 
 
 def _of_age(reason: str, age_ms: int, limits: tuple[int, int]) -> Iterator[Finding]:

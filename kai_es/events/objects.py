@@ -52,14 +52,15 @@ class KindAlive(msgspec.Struct, frozen=True, array_like=True):
     seen_ms: int
 
 
-class Alive(msgspec.Struct, frozen=True, kw_only=True, tag="alive"):
+class Alive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="alive"):
     """The informer lives; every 2 s in every partition.
 
-    In `objects.index` (key `Alive`) it tells a restarted informer how far history had come.
+    others: open BindRequest objects of another scheduler. In `objects.index` (key `Alive`) it tells a restarted informer how far history had come.
     """
 
     incarnation: int
     kinds: tuple[KindAlive, ...]
+    others: int = 0
 
 
 class ParkedAction(msgspec.Struct, frozen=True, kw_only=True, tag="parked-action"):

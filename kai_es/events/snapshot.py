@@ -71,13 +71,14 @@ class KindListed(msgspec.Struct, frozen=True, kw_only=True, tag="kind-listed"):
     served: bool = True
 
 
-class AliveSeen(msgspec.Struct, frozen=True, kw_only=True, tag="alive-seen"):
+class AliveSeen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="alive-seen"):
     """`Alive` of the informer in one partition of `objects`."""
 
     partition: int
     incarnation: int
     time: int
     kinds: tuple[KindAlive, ...]
+    others: int = 0
 
 
 Row: TypeAlias = (

@@ -16,3 +16,6 @@ UNUSABLE: Final = Counter(
 OBJECTS: Final = Gauge("kai_es_intake_objects", "Live objects known", ["kind"])
 QUEUE: Final = Gauge("kai_es_intake_queue_records", "Records waiting to be appended")
 INCARNATION: Final = Gauge("kai_es_intake_incarnation", "Incarnation of the cluster's history")
+FOREIGN_REQUESTS: Final = Gauge(
+    "kai_es_intake_foreign_bind_requests", "Open BindRequest objects of another scheduler"
+)

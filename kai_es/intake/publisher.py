@@ -69,6 +69,8 @@ class Publisher:
     ) -> None:
         self.seen_ms: dict[str, int] = {}
         """Kind -> time of its last event or bookmark; kept by whoever watches it."""
+        self.others = 0
+        """Open bind requests of another scheduler; kept by whoever looks for them."""
         self._rvs: dict[str, int] = {}
         self._before = dict(rvs)
         self._rvs_of = history.incarnation
@@ -216,7 +218,7 @@ class Publisher:
         kinds = tuple(
             KindAlive(kind, rv, self.seen_ms.get(kind, 0)) for kind, rv in sorted(rvs.items())
         )
-        return Alive(incarnation=self._rvs_of, kinds=kinds)
+        return Alive(incarnation=self._rvs_of, kinds=kinds, others=self.others)
 
     def _marks(self, record: msgspec.Struct, key: str, now_ms: int) -> list[Out]:
         return [

@@ -1,6 +1,7 @@
 """The informer: leadership, what the log already holds, one task per kind, signs of life."""
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from kai_es.intake.kinds import SHARD_CONFIG, SOURCES, Source
 from kai_es.intake.known import Known
 from kai_es.intake.publisher import Publisher
 from kai_es.intake.reflector import Reflector
+from kai_es.intake.takeover import Takeover
 from kai_es.kube.parse import KINDS
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
@@ -39,6 +41,7 @@ class Informer:
     Args:
         sources: what is watched; `kinds.SOURCES`, with `kinds.shards(…)` for configuration.
         configs: raw ShardConfig objects (`metadata.name`, `settings`) instead of the latter.
+        takeover: looks for open bind requests of an installed KAI; None = nobody does.
         cluster_name: part of record ids.
         holder: this process, unique among those that run now.
     """
@@ -54,6 +57,7 @@ class Informer:
         cluster_name: str = "default",
         sources: Sequence[Source] = SOURCES,
         configs: Sequence[dict[str, Any]] | None = None,
+        takeover: Takeover | None = None,
     ) -> None:
         assert configs is None or all(source.kind != SHARD_CONFIG for source in sources)
         self._cluster = cluster
@@ -64,6 +68,7 @@ class Informer:
         self._cluster_name = cluster_name
         self._sources = tuple(sources)
         self._configs = configs
+        self._takeover = takeover
         self._tasks: list[Reflector | Given] = []
         self._given: Given | None = None
         self._publisher: Publisher | None = None
@@ -72,7 +77,10 @@ class Informer:
 
     def problems(self) -> Mapping[str, str]:
         """Kind -> why it is not known completely; empty = ready. A standby has none."""
-        return {task.known.source.kind: task.problem for task in self._tasks if task.problem}
+        found = {task.known.source.kind: task.problem for task in self._tasks if task.problem}
+        if self._leads and self._takeover is not None and self._takeover.problem:
+            found["BindRequest"] = self._takeover.problem
+        return found
 
     def trouble(self) -> str:
         """Why the log takes nothing, "" = it does."""
@@ -164,8 +172,14 @@ class Informer:
             self._tasks.append(self._given)
 
     async def _inform(self, publisher: Publisher, lease: Lease) -> None:
+        if self._takeover is not None:  # the first sign of life says what there is
+            await self._takeover.look()
+            publisher.others = self._takeover.open
         try:
             async with asyncio.TaskGroup() as group:
+                if self._takeover is not None:
+                    task = self._look_for_others(publisher, self._takeover)
+                    group.create_task(task, name="informer-takeover")
                 group.create_task(publisher.run(), name="informer-publisher")
                 group.create_task(self._say_alive(publisher), name="informer-alive")
                 group.create_task(_watch_lease(lease), name="informer-lease")
@@ -173,6 +187,13 @@ class Informer:
                     group.create_task(task.run(), name=f"informer-{task.known.source.kind}")
         except* FencedError as errors:
             raise FencedError(str(errors.exceptions[0])) from errors
+
+    async def _look_for_others(self, publisher: Publisher, takeover: Takeover) -> None:
+        while True:
+            await self._clock.sleep(takeover.pause_s())
+            with contextlib.suppress(UnavailableError):  # what was found last stays true
+                await takeover.look()
+                publisher.others = takeover.open
 
     async def _say_alive(self, publisher: Publisher) -> None:
         while True:

@@ -14,6 +14,7 @@ from kai_es.cluster.api import ApiServer
 from kai_es.cycle.loop import Setting
 from kai_es.cycle.scheduler import Scheduler
 from kai_es.intake.service import Informer
+from kai_es.intake.takeover import Takeover
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import ConfigError, UnavailableError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
@@ -70,13 +71,15 @@ Maker = Callable[[Wiring], Awaitable[Part]]
 
 
 async def _informer(wiring: Wiring) -> Part:
+    cluster = await wiring.cluster()
     informer = Informer(
-        cluster=await wiring.cluster(),
+        cluster=cluster,
         eventlog=wiring.log,
         leadership=wiring.leadership,
         clock=wiring.clock,
         holder=wiring.holder,
         configs=shard_configs(wiring.settings),
+        takeover=Takeover(cluster, wiring.clock),
     )
     return Part(
         name="informer",

@@ -66,6 +66,12 @@ class Liveness:
         rows = [self.alive.get(partition) for partition in partitions]
         return min((row.time if row is not None else 0 for row in rows), default=0)
 
+    def others(self) -> int:
+        """Open bind requests of another scheduler, as last told in this incarnation."""
+        rows = [row for row in self.alive.values() if row.incarnation == self.incarnation]
+        newest = max((row.time for row in rows), default=0)
+        return max((row.others for row in rows if row.time == newest), default=0)
+
     def watched_ms(self, kind: str) -> int:
         """Last sign of life of a kind's watch, ms, 0 = none in this incarnation."""
         if self._watched is None or self._watched[0] != self.incarnation:

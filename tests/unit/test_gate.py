@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from kai_es.cycle.gate import KINDS, PARTITIONS, config_problem, judge
@@ -47,6 +48,15 @@ def test_nothing_known_is_closed_and_says_why():
     assert "kind-not-listed:Pod" in gate.reasons
     assert "no-config" in gate.reasons
     assert gate.reasons == tuple(sorted(gate.reasons))
+
+
+def test_open_requests_of_another_scheduler_close_it():
+    mark = alive()
+    busy = [msgspec.structs.replace(row, others=2, time=T0 + 1) for row in mark]
+    gate = gate_of(CONFIG, *all_listed(), *mark, *busy)
+    assert (gate.verdict, gate.reasons) == (Verdict.CLOSED, ("another-scheduler",))
+    again = [msgspec.structs.replace(row, time=T0 + 2) for row in mark]
+    assert gate_of(CONFIG, *all_listed(), *busy, *again).verdict is Verdict.OPEN
 
 
 def test_settings_that_make_no_sense_are_closed_and_explained():
