@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from kai_es.binder.device_binding import DeviceBinding
 from kai_es.binder.plugins import (
+    BIND_TIMEOUT,
     CDI,
     CLAIMS,
     MEMORY_LIMIT,
@@ -14,12 +16,23 @@ from kai_es.binder.plugins import (
     boolean,
     check,
     in_order,
+    seconds,
 )
 from kai_es.binder.preparation import Preparation
 from kai_es.binder.sharing import MemoryLimit, SharedGpus
+from kai_es.binder.volume_binding import VolumeBinding
 from kai_es.ports.errors import ConfigError
 
 Builder = Callable[[Plugins], Preparation]
+
+
+def _volumes(plugins: Plugins) -> Preparation:
+    return VolumeBinding(timeout_s=seconds(plugins, VOLUMES, BIND_TIMEOUT))
+
+
+def _claims(plugins: Plugins) -> Preparation:
+    seconds(plugins, CLAIMS, BIND_TIMEOUT)  # required, as in the reference; nothing is waited for
+    return DeviceBinding()
 
 
 def _sharing(plugins: Plugins) -> Preparation:
@@ -31,10 +44,8 @@ def _memory_limit(_: Plugins) -> Preparation:
 
 
 BUILDERS: Final[Mapping[str, Builder]] = MappingProxyType(
-    {SHARING: _sharing, MEMORY_LIMIT: _memory_limit}
+    {VOLUMES: _volumes, CLAIMS: _claims, SHARING: _sharing, MEMORY_LIMIT: _memory_limit}
 )
-WITHHELD: Final = frozenset({VOLUMES, CLAIMS})
-"""Known by name; the scheduler binds no pod yet that would need them."""
 
 
 def built(plugins: Plugins) -> tuple[Preparation, ...]:
@@ -46,8 +57,6 @@ def built(plugins: Plugins) -> tuple[Preparation, ...]:
     check(plugins)
     found = []
     for name in in_order(plugins):
-        if name in WITHHELD:
-            continue
         build = BUILDERS.get(name)
         if build is None:
             raise ConfigError(f"failed to get binder plugin {name}")

@@ -55,7 +55,9 @@ class KindAlive(msgspec.Struct, frozen=True, array_like=True):
 class Alive(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="alive"):
     """The informer lives; every 2 s in every partition.
 
-    others: open BindRequest objects of another scheduler. In `objects.index` (key `Alive`) it tells a restarted informer how far history had come.
+    In `objects.index` (key `Alive`) it tells a restarted informer how far history had come.
+
+    others: open BindRequest objects of another scheduler.
     """
 
     incarnation: int

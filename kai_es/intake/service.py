@@ -41,9 +41,10 @@ class Informer:
     Args:
         sources: what is watched; `kinds.SOURCES`, with `kinds.shards(…)` for configuration.
         configs: raw ShardConfig objects (`metadata.name`, `settings`) instead of the latter.
-        takeover: looks for open bind requests of an installed KAI; None = nobody does.
         cluster_name: part of record ids.
         holder: this process, unique among those that run now.
+
+    takeover: looks for open bind requests of an installed KAI, if it is set before `run`.
     """
 
     def __init__(
@@ -57,7 +58,6 @@ class Informer:
         cluster_name: str = "default",
         sources: Sequence[Source] = SOURCES,
         configs: Sequence[dict[str, Any]] | None = None,
-        takeover: Takeover | None = None,
     ) -> None:
         assert configs is None or all(source.kind != SHARD_CONFIG for source in sources)
         self._cluster = cluster
@@ -68,7 +68,7 @@ class Informer:
         self._cluster_name = cluster_name
         self._sources = tuple(sources)
         self._configs = configs
-        self._takeover = takeover
+        self.takeover: Takeover | None = None
         self._tasks: list[Reflector | Given] = []
         self._given: Given | None = None
         self._publisher: Publisher | None = None
@@ -78,8 +78,8 @@ class Informer:
     def problems(self) -> Mapping[str, str]:
         """Kind -> why it is not known completely; empty = ready. A standby has none."""
         found = {task.known.source.kind: task.problem for task in self._tasks if task.problem}
-        if self._leads and self._takeover is not None and self._takeover.problem:
-            found["BindRequest"] = self._takeover.problem
+        if self._leads and self.takeover is not None and self.takeover.problem:
+            found["BindRequest"] = self.takeover.problem
         return found
 
     def trouble(self) -> str:
@@ -172,14 +172,14 @@ class Informer:
             self._tasks.append(self._given)
 
     async def _inform(self, publisher: Publisher, lease: Lease) -> None:
-        if self._takeover is not None:  # the first sign of life says what there is
-            await self._takeover.look()
-            publisher.others = self._takeover.open
+        if self.takeover is not None:  # the first sign of life says what there is
+            await self.takeover.look()
+            publisher.others = self.takeover.open
         try:
             async with asyncio.TaskGroup() as group:
-                if self._takeover is not None:
-                    task = self._look_for_others(publisher, self._takeover)
-                    group.create_task(task, name="informer-takeover")
+                if self.takeover is not None:
+                    looking = self._look_for_others(publisher, self.takeover)
+                    group.create_task(looking, name="informer-takeover")
                 group.create_task(publisher.run(), name="informer-publisher")
                 group.create_task(self._say_alive(publisher), name="informer-alive")
                 group.create_task(_watch_lease(lease), name="informer-lease")

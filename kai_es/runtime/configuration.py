@@ -9,7 +9,7 @@ from kai_es.scheduler import config
 from kai_es.scheduler.config_file import parse_yaml
 from kai_es.usage.window import UsageParamsError, usage_params
 
-ON_SIMULATED: Final = ("dra",)
+ON_SIMULATED: Final[tuple[str, ...]] = ()
 """Withheld on a simulated cluster, whose nodes need no reservation pods (docs/adr/0001)."""
 
 

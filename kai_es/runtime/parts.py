@@ -79,8 +79,8 @@ async def _informer(wiring: Wiring) -> Part:
         clock=wiring.clock,
         holder=wiring.holder,
         configs=shard_configs(wiring.settings),
-        takeover=Takeover(cluster, wiring.clock),
     )
+    informer.takeover = Takeover(cluster, wiring.clock)
     return Part(
         name="informer",
         run=informer.run,

@@ -112,7 +112,7 @@ class Config:
     stuck_in_releasing_ms: int = 120_000
     schedule_period_ms: int = 1_000
     usage_params: Mapping[str, Any] | None = None
-    withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory", "dra")
+    withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory")
 
     def __post_init__(self) -> None:
         """Check what the types cannot."""
