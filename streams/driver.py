@@ -53,6 +53,8 @@ class Driver:
         self._assigned = self._open = False
         self._not_before_s = 0.0
         self._backoff_s = BACKOFF_FIRST_S
+        self._filling: asyncio.Future[None] | None = None
+        self._gap = 0
 
     @property
     def is_assigned(self) -> bool:
@@ -71,26 +73,30 @@ class Driver:
             await self._books.abandon()
 
     async def take(self, entry: Entry) -> None:
-        """Fold one record, after what is missing before it.
+        """Fold one record, or begin to fold what is missing before it.
 
         Raises:
-            BrokenHistoryError, GoneError, PoisonError: waiting mends nothing.
+            PoisonError: waiting mends nothing.
         """
         async with self._lock:
             resume = await self._feed(entry) if self._open else None
-            opened = self.n_opened
-        if resume is not None:
-            self.n_gaps += 1
-            await self._guarded(self._fill(resume, entry, opened))
+            if resume is not None and self._gap != self.n_opened:
+                self.n_gaps += 1
+                self._gap = self.n_opened
+                # Not here: a consumer whose record is not done with can give up no partition.
+                self._filling = asyncio.ensure_future(self._fill(resume, self.n_opened))
         await self._clock.sleep(0)
 
     async def tick(self) -> None:
         """Open if that is due, commit what has waited. To be called a few times a second.
 
         Raises:
-            HistoryGoneError, BrokenHistoryError: waiting mends nothing.
+            HistoryGoneError, GoneError, BrokenHistoryError, PoisonError: waiting mends nothing.
         """
         async with self._lock:
+            if self._filling is not None and self._filling.done():
+                filled, self._filling = self._filling, None
+                await self._guarded(filled)
             if not self._assigned:
                 return
             if self._open:
@@ -105,6 +111,9 @@ class Driver:
                 await asyncio.wait((asyncio.ensure_future(self._settle()),), timeout=STOP_S)
             self._assigned = self._open = False
             await self._books.abandon()
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait((self._filling,))
 
     async def _begin(self) -> None:
         await self._books.abandon()
@@ -126,7 +135,7 @@ class Driver:
             self._backoff_s = BACKOFF_FIRST_S
         return resume
 
-    async def _fill(self, start: int, until: Entry, opened: int) -> None:
+    async def _fill(self, start: int, opened: int) -> None:
         """Fold from the log what the consumer left out, unless the books are opened anew."""
         async for entries in self._books.read(start):
             for entry in entries:
@@ -139,9 +148,8 @@ class Driver:
                         f"{SNAPSHOT} {entry.position}: the batches that lead there from offset "
                         f"{resume - 1} are not in the log"
                     )
-                if entry.position >= until.position:
-                    return
                 await self._clock.sleep(0)
+        self._gap = 0
 
     async def _guarded(self, doing: Awaitable[None]) -> None:
         try:

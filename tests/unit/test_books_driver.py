@@ -160,14 +160,15 @@ def test_partition_revoked_while_a_gap_is_filled():
         drivers = [a_driver(site, Consumer(entries, start=0, seed=n)) for n in range(2)]
         await drivers[0].assigned()
         await drivers[0].tick()
-        filling = asyncio.ensure_future(drivers[0].take(entries[-1]))
+        await drivers[0].take(entries[-1])
         await asyncio.sleep(0)
         await drivers[0].revoked()
-        await filling
+        await asyncio.sleep(1)
         assert site.usage.at.offset < entries[-1].position
         await drivers[1].assigned()
         await drivers[1].tick()
         await drivers[1].take(entries[-1])
+        await asyncio.sleep(1)
         await drivers[1].close()
         await site.check()
 
