@@ -1,0 +1,61 @@
+"""Whatever goes wrong between informer and server, no object is missed (invariant 14)."""
+
+import asyncio
+
+import pytest
+
+from tests.cluster.conftest import install
+from tests.cluster.faults import trouble
+from tools.kubernetes import Kubernetes
+
+NO_CACHE = ("--watch-cache=false",)
+"""Compactions show: the cache hides them (its 410 comes after a restart)."""
+TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=1")
+"""429 as soon as two requests of an ordinary user are served at once."""
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = Kubernetes(tmp_path / "kubernetes", (*NO_CACHE, *TURNS_AWAY))
+    try:
+        made.start()
+        install(made.kubeconfig())
+        yield made
+    finally:
+        made.close()
+
+
+async def test_no_object_is_missed(server, tmp_path, monkeypatch):
+    monkeypatch.setattr("kai_es.intake.reflector.PAGE", 5)
+    monkeypatch.setattr("kai_es.intake.reflector.UNSERVED_S", 1.0)
+    async with trouble(server, tmp_path) as it:
+        # Fifteen kinds are listed at once, and the server serves one request at a time.
+        await it.users.work(60)
+        await it.settled()
+        assert it.port.refused["list", 429] + it.port.refused["watch", 429] > 0
+
+        # History goes while watches are broken: they cannot go on where they were.
+        await it.break_watches(changes=40)
+        await it.settled()
+        assert it.port.refused["watch", 410] > 0
+
+        # The same in the middle of a list, while users go on.
+        async def forget_once() -> None:
+            it.port.after_page = None
+            await it.users.work(3)
+            await it.forget()
+
+        it.port.after_page = forget_once
+        await it.break_watches(changes=10)
+        await it.settled()
+        assert it.port.refused["list", 410] > 0
+
+        # Servers that are killed under everybody's hands.
+        busy = asyncio.create_task(it.users.work_on())
+        await it.restart_api()
+        await it.restart_etcd()
+        busy.cancel()
+        await asyncio.wait([busy])
+        await it.users.work(20)
+        await it.settled()
+        assert it.users.n_done > 100
