@@ -27,6 +27,7 @@ SHAPES = {
     "log-kafka": "benchmarks.log_kafka",
     "rebuild": "benchmarks.books",
     "rows": "benchmarks.rows",
+    "status": "benchmarks.statuses",
     "stream": "benchmarks.stream",
     "trace": "benchmarks.trace",
     **dict.fromkeys(CYCLES, "benchmarks.cycles"),

@@ -19,7 +19,16 @@ from kai_es.storage.schema import upgrade
 
 logger = logging.getLogger(__name__)
 
-ALL_PARTS: Final = ("informer", "snapshot", "scheduler", "binder", "usage", "history", "checkpoint")
+ALL_PARTS: Final = (
+    "informer",
+    "snapshot",
+    "scheduler",
+    "binder",
+    "status",
+    "usage",
+    "history",
+    "checkpoint",
+)
 CLUSTER: Final = "apiserver"
 PARTS: Final = "parts"
 START_S: Final = 30.0
@@ -69,6 +78,8 @@ class Stack:
             argv += ["--config", self.settings.config]
         if self.settings.simulated:
             argv.append("--simulated")
+        if self.settings.mirror_bind_requests:
+            argv.append("--mirror-bind-requests")
         self.supervisor.start(Child(PARTS, argv))
 
 

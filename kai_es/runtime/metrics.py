@@ -28,4 +28,7 @@ class PartsCollector(Collector):
 def registry_of(parts: Sequence[Part]) -> CollectorRegistry:
     """The process's registry with the parts' gauges added."""
     REGISTRY.register(PartsCollector(parts))
+    for part in parts:
+        for collector in part.collectors:
+            REGISTRY.register(collector)
     return REGISTRY

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from prometheus_client.registry import Collector
+
 Gauges = dict[str, tuple[str, Callable[[], float]]]
 """Name -> (help, value now), in base units."""
 
@@ -43,6 +45,7 @@ class Part:
     ready: why it is not doing its work now.
     gauges: name -> (help, value now) for /metrics, in base units.
     pages: what else it serves.
+    collectors: metrics with labels, made when they are asked for.
     """
 
     name: str
@@ -51,3 +54,4 @@ class Part:
     ready: Problems = _nothing
     gauges: Gauges = field(default_factory=dict)
     pages: Pages = field(default_factory=dict)
+    collectors: Sequence[Collector] = ()

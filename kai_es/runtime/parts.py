@@ -29,8 +29,10 @@ from kai_es.runtime.pages import PluginPages
 from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
 from kai_es.runtime.settings import Settings
+from kai_es.runtime.statuses import StatusPart
 from kai_es.runtime.usage import ShardUsage, WindowOf
 from kai_es.runtime.wiring import holder, open_cluster, open_log
+from kai_es.status.service import StatusWriter
 from kai_es.storage.checkpoint import PostgresCheckpoints
 from kai_es.storage.decayed import PostgresDecayedUsage
 from streams.local import LocalRunner
@@ -163,6 +165,31 @@ async def _binder(wiring: Wiring) -> Part:
     )
 
 
+async def _status(wiring: Wiring) -> Part:
+    settings = wiring.settings
+    cluster = await wiring.cluster()
+
+    async def checkpoints() -> CheckpointStore:
+        return PostgresCheckpoints(await wiring.engine())
+
+    def make(view: View) -> StatusWriter:
+        return StatusWriter(
+            cluster=cluster,
+            view=view,
+            leadership=wiring.leadership,
+            clock=wiring.clock,
+            holder=wiring.holder,
+            mirror=settings.mirror_bind_requests,
+        )
+
+    return StatusPart(
+        wiring.log,
+        wiring.clock,
+        checkpoints=LazyCheckpoints(checkpoints) if has_database(settings) else None,
+        make=make,
+    ).part()
+
+
 def _leads(leads: Callable[[], bool]) -> Gauges:
     return {"leading": ("1 = at work, 0 = standby", lambda: float(leads()))}
 
@@ -182,6 +209,7 @@ MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
     {
         "scheduler": _scheduler,
         "binder": _binder,
+        "status": _status,
         "informer": _informer,
         "snapshot": _snapshot,
     }

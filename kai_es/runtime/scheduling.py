@@ -60,6 +60,44 @@ class LazyCheckpoints:
         return await (await self._open()).heads()
 
 
+async def find_world(
+    log: EventLog,
+    checkpoints: CheckpointStore | None,
+    clock: Clock,
+    say: Callable[[str], None],
+) -> World:
+    """The nearest world, as soon as there is one.
+
+    Args:
+        log: where `snapshot` is.
+        checkpoints: None = there are none.
+        clock: for waiting.
+        say: is told why it has to be waited, "" = no more.
+    """
+    backoff = Backoff(*RETRY_S)
+    while True:
+        try:
+            world = await _nearest(log, checkpoints)
+        except (UnavailableError, HistoryGoneError, CheckpointError) as exc:
+            say(f"no history to start from: {exc}")
+            await clock.sleep(backoff.next_s())
+            continue
+        say("")
+        logger.info("takes up the history", extra={"offset": world.offset})
+        return world
+
+
+async def _nearest(log: EventLog, checkpoints: CheckpointStore | None) -> World:
+    world = await nearest_world(log, checkpoints)
+    if world.offset < (await log.end(SNAPSHOT))[0]:
+        return world
+    logger.warning(
+        "checkpoint of another log left aside",
+        extra={"problem": f"it is of offset {world.offset}, which this log has not reached"},
+    )
+    return await nearest_world(log, None)
+
+
 class SchedulerPart:
     """Runs a scheduler from the nearest world.
 
@@ -134,25 +172,10 @@ class SchedulerPart:
         return [*found, *(self._running.problems() if self._running is not None else ())]
 
     async def _find(self, found: list[World]) -> None:
-        backoff = Backoff(*RETRY_S)
-        while not found:
-            try:
-                found.append(await self._nearest())
-            except (UnavailableError, HistoryGoneError, CheckpointError) as exc:
-                self._trouble = f"no history to start from: {exc}"
-                await self._clock.sleep(backoff.next_s())
-        self._trouble = ""
-        logger.info("takes up the history", extra={"offset": found[0].offset})
+        found.append(await find_world(self._log, self._checkpoints, self._clock, self._say))
 
-    async def _nearest(self) -> World:
-        world = await nearest_world(self._log, self._checkpoints)
-        if world.offset < (await self._log.end(SNAPSHOT))[0]:
-            return world
-        logger.warning(
-            "checkpoint of another log left aside",
-            extra={"problem": f"it is of offset {world.offset}, which this log has not reached"},
-        )
-        return await nearest_world(self._log, None)
+    def _say(self, trouble: str) -> None:
+        self._trouble = trouble
 
     def _gauges(self) -> Gauges:
         def lag_s() -> float:

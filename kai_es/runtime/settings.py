@@ -16,6 +16,7 @@ ENV_DATABASE: Final = "KAI_ES_DATABASE_URL"
 ENV_CONFIG: Final = "KAI_ES_CONFIG"
 ENV_LOG_LEVEL: Final = "KAI_ES_LOG_LEVEL"
 ENV_LOG_JSON: Final = "KAI_ES_LOG_JSON"
+ENV_MIRROR: Final = "KAI_ES_MIRROR_BIND_REQUESTS"
 DEFAULT_PREFIX: Final = "kai"
 DEFAULT_SHARD: Final = "default"
 
@@ -30,6 +31,7 @@ class Settings:
     database:   SQLAlchemy URL; "" = the embedded PostgreSQL of the instance.
     kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
     config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
+    mirror_bind_requests: bind requests are shown as objects, for `kubectl get bindrequests`.
     simulated:  the cluster is simulated, so its nodes share devices without reservation pods.
     """
 
@@ -41,6 +43,7 @@ class Settings:
     config: str = ""
     shard: str = DEFAULT_SHARD
     simulated: bool = False
+    mirror_bind_requests: bool = False
     kafka_security: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,6 +101,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(ENV_CONFIG, ""),
         help=f"shard configuration, YAML (${ENV_CONFIG}); default: built-in defaults",
     )
+    parser.add_argument(
+        "--mirror-bind-requests",
+        action="store_true",
+        default=os.environ.get(ENV_MIRROR, "") == "true",
+        help="show bind requests as objects, two writes more per pod, for `kubectl get "
+        f"bindrequests` (${ENV_MIRROR}=true)",
+    )
     parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
     parser.add_argument("--simulated", action="store_true", help=argparse.SUPPRESS)
 
@@ -118,5 +128,6 @@ def from_args(args: argparse.Namespace) -> Settings:
         config=getattr(args, "config", ""),
         shard=getattr(args, "shard", DEFAULT_SHARD),
         simulated=getattr(args, "simulated", False),
+        mirror_bind_requests=getattr(args, "mirror_bind_requests", False),
         kafka_security=kafka_security() if kafka else {},
     )

@@ -11,6 +11,8 @@ from kai_es.kube.devices import Allocation
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.config_dump import configuration_dump, params_dump
 from kai_es.scheduler.snapshot_file import KINDS
+from kai_es.snapshot.effective import TaskState
+from kai_es.snapshot.lifecycle import Request
 from kai_es.snapshot.snapshot import PodRow, Snapshot
 from kai_es.snapshot.status import TaskStatus
 
@@ -56,20 +58,7 @@ def bind_requests(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 def _bind_request(row: PodRow) -> dict[str, Any]:
     pod, state = row.pod, row.state
-    spec: dict[str, Any] = {
-        "podName": pod.name,
-        "selectedNode": state.node,
-        "receivedResourceType": state.received,
-        "receivedGPU": {"count": state.gpu_count, "portion": f"{state.gpu_portion / 100:.2f}"},
-    }
-    if state.gpu_groups:
-        spec["selectedGPUGroups"] = list(state.gpu_groups)
-    if state.claims:
-        spec["resourceClaimAllocations"] = [_grant(one) for one in state.claims]
-    if state.extended is not None:
-        spec["extendedResourceClaimAllocation"] = _extended(state.extended)
-    if state.zones:
-        spec["predictedNUMAZones"] = [_zone(one) for one in state.zones]
+    spec = bind_request_spec(pod.name, state)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
     return {
         "metadata": {
@@ -81,6 +70,25 @@ def _bind_request(row: PodRow) -> dict[str, Any]:
         "spec": spec,
         "status": {"phase": "Pending"},
     }
+
+
+def bind_request_spec(pod: str, granted: TaskState | Request) -> dict[str, Any]:
+    """`spec` of the object that the reference has for a bind request. `pod`: its name."""
+    spec: dict[str, Any] = {
+        "podName": pod,
+        "selectedNode": granted.node,
+        "receivedResourceType": granted.received,
+        "receivedGPU": {"count": granted.gpu_count, "portion": f"{granted.gpu_portion / 100:.2f}"},
+    }
+    if granted.gpu_groups:
+        spec["selectedGPUGroups"] = list(granted.gpu_groups)
+    if granted.claims:
+        spec["resourceClaimAllocations"] = [_grant(one) for one in granted.claims]
+    if granted.extended is not None:
+        spec["extendedResourceClaimAllocation"] = _extended(granted.extended)
+    if granted.zones:
+        spec["predictedNUMAZones"] = [_zone(one) for one in granted.zones]
+    return spec
 
 
 def _zone(zone: ZoneAmount) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def resources_of(sums: Sums | None, *, fixed: bool) -> Resources:
     """`status.resourcesStatus`; what would be empty is left out.
 
     What a preemptible group holds is never non-preemptible: the reference leaves there what a group
-    held before it became preemptible (docs/differences.md).
+    held before it became preemptible (docs/statuses.md).
     """
     if sums is None:
         return {}

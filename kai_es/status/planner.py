@@ -1,0 +1,337 @@
+"""What is to be written now of each object, from the log alone. Pure.
+
+A write is planned on the version that the log showed last, and carries its resourceVersion; after a
+write nothing more is planned for the object until the log has shown what it became. So a status
+always replaces one that was computed from an earlier offset (invariant 16): that one had to be in
+the log before this one could be planned.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from kai_es.events.decisions import Cycle
+from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
+from kai_es.events.snapshot import Batch
+from kai_es.kube.labels import DEFAULT_NODE_POOL, NODE_POOL_LABEL
+from kai_es.kube.objects import PodGroup, Queue
+from kai_es.scheduler.jobs.tree import tree_of
+from kai_es.snapshot.ranking import Live, Rank
+from kai_es.snapshot.snapshot import PodRow
+from kai_es.snapshot.status import TaskStatus
+from kai_es.snapshot.world import World
+from kai_es.status import events
+from kai_es.status.conditions import Marks
+from kai_es.status.events import KubeEvent, about_group, about_pod
+from kai_es.status.follow import POD, POD_GROUP, Follower, News
+from kai_es.status.groups import GroupSeen, patches
+from kai_es.status.patch import Patch, Write
+from kai_es.status.pods import write_of
+from kai_es.status.queues import child_names, queue_patch
+from kai_es.status.said import (
+    NORMAL,
+    Task,
+    Words,
+    pool_of,
+    said_by,
+    stale_text,
+    unknown_sub_group,
+    words_of,
+)
+from kai_es.status.tally import Sums, with_children
+
+QUEUE: Final = "Queue"
+
+BINDING_WAIT_S: Final = 10.0
+"""A group of which pods are on their way to a node is about to change again; so long it waits."""
+REQUESTED_WAIT_S: Final = 4.0
+"""What a group asks for is written with what it gets, if that comes within this time."""
+EVENT_PODS_MAX: Final = 10
+"""Pods of one group that are told of by events; all are by their condition."""
+
+
+class Planned(NamedTuple):
+    """Writes of one object, in order: the first with `rv`, each further with the answer's.
+
+    rank: of the version that they are planned on.
+    """
+
+    kind: str
+    uid: str
+    rank: Rank
+    writes: tuple[Write, ...]
+
+
+class Postponed(NamedTuple):
+    """It is too early: something is about to change."""
+
+
+Plan = Planned | Postponed | None
+
+
+class Told(NamedTuple):
+    """What explaining a group came to.
+
+    events: those that are told of it.
+    pods:   whose condition says something else.
+    """
+
+    events: tuple[KubeEvent, ...]
+    pods: tuple[str, ...]
+
+
+class Planner:
+    """Plans on a world, which somebody else folds; `fold` must see each batch after that."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.follower = Follower(world)
+        self._words: dict[str, Words] = {}
+        self._unseen: dict[tuple[str, str], Rank] = {}
+
+    # -- following
+
+    def fold(self, batch: Batch) -> tuple[News, list[KubeEvent]]:
+        """Take in a batch; what it gives cause to, and what it is told as."""
+        news = self.follower.fold(batch)
+        told: list[KubeEvent] = []
+        for row in batch.rows:
+            match row:
+                case Cycle():
+                    told += events.of_cycle(row, self.world)
+                    told += self._stale(row)
+                case Bound() | AttemptFailed() | Refused() | Evicted():
+                    told += events.of_result(row, self.world, batch.time)
+                case _:
+                    pass
+        return news, told
+
+    def everything(self) -> News:
+        """All there is, to be looked at once by a new leader."""
+        snapshot, news = self.world.snapshot, News(queues=True)
+        held = {uid for reasons in self.world.reigns.reasons.values() for uid in reasons}
+        news.groups.update(dict.fromkeys(sorted(snapshot.groups.rows)))
+        news.explained.update(dict.fromkeys(sorted(held)))
+        news.pods.update(dict.fromkeys(sorted(self.world.requests.by_pod)))
+        return news
+
+    # -- what is known of own writes
+
+    def is_current(self, kind: str, uid: str) -> bool:
+        """Whether the log has shown what the last write came to."""
+        awaited = self._unseen.get((kind, uid))
+        if awaited is None:
+            return True
+        entry = self.world.objects.get(kind, uid)
+        if entry is not None and entry.rank < awaited:
+            return False
+        del self._unseen[kind, uid]
+        return True
+
+    def awaits(self, kind: str, uid: str) -> bool:
+        """Whether a version is waited for."""
+        return (kind, uid) in self._unseen
+
+    def wrote(self, planned: Planned, rv: int) -> None:
+        """The object became this version; one that did not change is let be until it does."""
+        rank = planned.rank
+        self._unseen[planned.kind, planned.uid] = Rank(rank.incarnation, max(rv, rank.rv + 1))
+
+    def refused(self, planned: Planned) -> None:
+        """There is a newer version, or this one takes no such write: wait for the next."""
+        self.wrote(planned, 0)
+
+    def give_up_waiting(self, kind: str, uid: str) -> None:
+        """The version does not come: it was never, or of a state that was restored over."""
+        self._unseen.pop((kind, uid), None)
+
+    # -- plans
+
+    def pod(self, uid: str, now_ms: int) -> Plan:
+        """Conditions of a pod."""
+        entry, row = self._live(POD, uid), self.world.snapshot.pods.get(uid)
+        if entry is None or row is None or not self.follower.is_ours(row.pod):
+            return None
+        if self._has_open_request(uid):
+            return None
+        requests = self.world.requests.of_pod(uid)
+        text = self._said_of(row)
+        write = write_of(row.pod, text, requests, offset=self.world.offset, now_ms=now_ms)
+        return None if write is None else Planned(POD, uid, entry.rank, (write,))
+
+    def group(self, uid: str, now_ms: int, *, waited_s: float) -> Plan:
+        """Status and annotations of a pod group."""
+        entry = self._live(POD_GROUP, uid)
+        if entry is None:
+            self._words.pop(uid, None)
+            return None
+        group = entry.obj
+        assert isinstance(group, PodGroup)
+        row = self.world.snapshot.groups.rows.get(uid)
+        found = self.world.snapshot.groups.get((group.namespace, group.name))
+        if group.deleted_ms or row is None or found is not row:
+            return None
+        if self._held(uid) is None:
+            self._words.pop(uid, None)
+        words = self._words.get(uid)
+        statuses = [one.status for one in self._tasks(group)]
+        place = self.follower.tally.place_of(row.name)
+        seen = GroupSeen(
+            group=group,
+            sums=self.follower.tally.groups.get(row.name),
+            fixed=place is not None and place.fixed,
+            marks=Marks(
+                row.state.stale_since_ms, row.state.last_start_ms, row.state.last_eviction_ms
+            ),
+            statuses=statuses,
+            condition=words.condition if words is not None else None,
+            pool=self._pool(group),
+        )
+        writes = patches(seen, offset=self.world.offset, now_ms=now_ms)
+        if not writes:
+            return None
+        if waited_s < BINDING_WAIT_S and TaskStatus.BINDING in statuses:
+            return Postponed()
+        if waited_s < REQUESTED_WAIT_S and _is_only_requested(writes):
+            return Postponed()
+        return Planned(POD_GROUP, uid, entry.rank, tuple(writes))
+
+    def queues(self) -> Iterator[Planned]:
+        """Statuses of all queues that say something else than their sums."""
+        snapshot = self.world.snapshot
+        rows = {row.name: row.queue for row in snapshot.queues.live()}
+        parents = {name: queue.parent for name, queue in rows.items()}
+        totals, children = self.queue_totals(parents), child_names(parents)
+        for name in sorted(rows):
+            queue = rows[name]
+            below = children.get(name)
+            patch = queue_patch(queue, totals[name], below, offset=self.world.offset)
+            entry = self._live(QUEUE, queue.uid)
+            if patch is not None and entry is not None and not queue.deleted_ms:
+                yield Planned(QUEUE, queue.uid, entry.rank, (patch,))
+
+    def queue_totals(self, parents: Mapping[str, str] | None = None) -> dict[str, Sums]:
+        """Sums of all queues, those below each counted in."""
+        if parents is None:
+            live: Iterable[Queue] = (row.queue for row in self.world.snapshot.queues.live())
+            parents = {queue.name: queue.parent for queue in live}
+        return with_children(self.follower.tally.queues, parents)
+
+    # -- explanations
+
+    def explain(self, uid: str, now_ms: int) -> Told | None:
+        """Put what the last cycle says of a group into words, None = it says nothing."""
+        entry, held = self._live(POD_GROUP, uid), self._held(uid)
+        if entry is None or held is None:
+            self._words.pop(uid, None)
+            return None
+        group = entry.obj
+        assert isinstance(group, PodGroup)
+        shard, reasons = held
+        config = self.world.snapshot.config(shard)
+        detailed = config is not None and bool(config.settings.get("detailed_fit_errors"))
+        tasks = self._tasks(group)
+        pool = self._pool(group)
+        words = words_of(group, tasks, said_by(reasons), pool=pool, detailed=detailed)
+        self._words[uid] = words
+        component = events.scheduler_of(self.world, shard)
+        return Told(
+            tuple(self._events(group, words, component, now_ms)),
+            tuple(one for one in words.pods if not self._says(one, words.pods[one])),
+        )
+
+    def _events(
+        self, group: PodGroup, words: Words, component: str, now_ms: int
+    ) -> Iterator[KubeEvent]:
+        n_pods = 0
+        for one in words.events:
+            about = about_group(group)
+            if one.uid:
+                n_pods += 1
+                row = self.world.snapshot.pods.get(one.uid)
+                if n_pods > EVENT_PODS_MAX or row is None:
+                    continue
+                about = about_pod(row.pod)
+            yield KubeEvent(about, one.type, one.reason, one.message, component, now_ms)
+
+    def _stale(self, cycle: Cycle) -> Iterator[KubeEvent]:
+        """Gangs that have just become stale."""
+        for mark in cycle.decision.marks:
+            entry = self._live(POD_GROUP, mark.group_uid)
+            if not mark.stale_since_ms or entry is None or not isinstance(entry.obj, PodGroup):
+                continue
+            group = entry.obj
+            by_leaf: dict[int, list[TaskStatus]] = {}
+            tree = tree_of(group)
+            for row in self._rows(group):
+                leaf = tree.leaf_for(row.pod.sub_group)
+                if leaf is not None:
+                    by_leaf.setdefault(leaf, []).append(row.state.status)
+            text = stale_text((leaf, by_leaf.get(leaf.leaf, ())) for leaf in tree.leaves)
+            component = events.scheduler_of(self.world, cycle.shard)
+            ident = str(mark.stale_since_ms)
+            now_ms = cycle.inputs.now_ms
+            yield KubeEvent(about_group(group), NORMAL, "StaleJob", text, component, now_ms, ident)
+
+    def _held(self, uid: str) -> tuple[str, Any] | None:
+        """Shard and reasons that hold for a group."""
+        for shard, reasons in self.world.reigns.reasons.items():
+            found = reasons.get(uid)
+            if found is not None:
+                return shard, found.reasons
+        return None
+
+    # -- looking up
+
+    def _live(self, kind: str, uid: str) -> Live | None:
+        return self.world.objects.get(kind, uid)
+
+    def _rows(self, group: PodGroup) -> Iterator[PodRow]:
+        pods = self.world.snapshot.pods
+        return (pods[uid] for uid in self.follower.pods_of(group))
+
+    def _tasks(self, group: PodGroup) -> list[Task]:
+        tree = tree_of(group)
+        return [
+            Task(
+                row.pod.uid,
+                f"{row.pod.namespace}/{row.pod.name}",
+                row.state.status,
+                ""
+                if tree.leaf_for(row.pod.sub_group) is not None
+                else unknown_sub_group(group, row.pod.sub_group),
+            )
+            for row in self._rows(group)
+        ]
+
+    def _said_of(self, row: PodRow) -> str:
+        """Why a pod cannot be scheduled, as it was last put into words."""
+        if row.state.status is not TaskStatus.PENDING:
+            return ""
+        group = self.world.snapshot.groups.get((row.pod.namespace, row.pod.group))
+        words = self._words.get(group.group.uid) if group is not None else None
+        return words.pods.get(row.pod.uid, "") if words is not None else ""
+
+    def _says(self, uid: str, text: str) -> bool:
+        row = self.world.snapshot.pods.get(uid)
+        return row is None or row.pod.scheduled.endswith(f"\n{text}")
+
+    def _has_open_request(self, uid: str) -> bool:
+        return any(self.world.is_open(request) for request in self.world.requests.of_pod(uid))
+
+    def _pool(self, group: PodGroup) -> str:
+        for config in self.world.snapshot.configs.values():
+            return pool_of(group, str(config.settings.get("node_pool_key", NODE_POOL_LABEL)))
+        return group.labels.get(NODE_POOL_LABEL) or DEFAULT_NODE_POOL
+
+
+def _is_only_requested(writes: Iterable[Write]) -> bool:
+    """Whether nothing but what a group asks for is to be written."""
+    for write in writes:
+        if not isinstance(write, Patch):
+            return False
+        status = write.changes.get("status")
+        if status is None or set(status) != {"resourcesStatus", "conditions"}:
+            return False
+        if set(status["resourcesStatus"] or ()) != {"requested"}:
+            return False
+    return True

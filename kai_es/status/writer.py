@@ -1,0 +1,144 @@
+"""The calls of the status writer: few at once, every answer counted."""
+
+import asyncio
+import enum
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, Final
+
+from kai_es.ports.backoff import Backoff
+from kai_es.ports.clock import Clock
+from kai_es.ports.cluster import ClusterWrites
+from kai_es.ports.errors import (
+    AnswerError,
+    ConflictError,
+    GoneError,
+    RefusedError,
+    UnavailableError,
+)
+from kai_es.status import metrics
+from kai_es.status.events import EVENTS, KubeEvent
+from kai_es.status.patch import Patch, Write
+from kai_es.status.planner import Planned
+
+IN_FLIGHT: Final = 32
+"""Calls at once: half of the binder's, whose binds come first."""
+EVENTS_IN_FLIGHT: Final = 4
+PAUSE_S: Final = (0.2, 10.0)
+
+logger = logging.getLogger(__name__)
+
+
+class Answer(enum.Enum):
+    """What became of a write."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    GONE = "gone"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+
+
+class Writer:
+    """Makes calls.
+
+    trouble:  why the API server did not answer last, "" = it did.
+    n_flight: objects that are being written.
+    n_events: events that are being written.
+    """
+
+    LEASE_AGE_S: ClassVar[float] = 10.0
+    """Nothing is written under a lease that was renewed longer ago."""
+
+    def __init__(self, cluster: ClusterWrites, clock: Clock, rng: random.Random) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._calls = asyncio.Semaphore(IN_FLIGHT)
+        self._backoff = Backoff(*PAUSE_S, rng)
+        self.trouble = ""
+        self.n_flight = 0
+        self.n_events = 0
+
+    def has_room(self) -> bool:
+        """Whether more objects should be looked at: there is no hurry to plan what has to wait."""
+        return self.n_flight < IN_FLIGHT
+
+    def has_room_for_events(self) -> bool:
+        """Whether another event may be told; objects come first."""
+        return self.n_events < EVENTS_IN_FLIGHT
+
+    def pause_s(self) -> float:
+        """How long to wait after the API server was away."""
+        return self._backoff.next_s()
+
+    async def write(self, planned: Planned) -> tuple[Answer, int]:
+        """Make the writes of one object, one after another; the last version it became."""
+        rv = planned.rank.rv
+
+        async def all_of() -> None:
+            nonlocal rv
+            for write in planned.writes:
+                raw = await self._write(write, planned.uid, rv)
+                rv = int(raw["metadata"]["resourceVersion"])
+
+        answer = await self.call(planned.kind, all_of)
+        return answer, rv
+
+    async def tell(self, event: KubeEvent) -> Answer:
+        """Write an event, whoever has written it before; `n_events` counts it until then."""
+        try:
+            return await self._call(
+                "Event", lambda: self._cluster.create(EVENTS, event.about.namespace, event.raw())
+            )
+        finally:
+            self.n_events -= 1
+
+    async def call(self, what: str, do: Callable[[], Awaitable[object]]) -> Answer:
+        """Make calls when there is room for them; what became of them."""
+        self.n_flight += 1
+        try:
+            async with self._calls:
+                return await self._call(what, do)
+        finally:
+            self.n_flight -= 1
+
+    async def _call(self, what: str, do: Callable[[], Awaitable[object]]) -> Answer:
+        try:
+            await do()
+        except ConflictError:
+            answer = Answer.CONFLICT
+        except GoneError:
+            answer = Answer.GONE
+        except UnavailableError as exc:
+            answer, self.trouble = Answer.UNAVAILABLE, exc.message or str(exc)
+        except (RefusedError, AnswerError) as exc:
+            answer = Answer.REFUSED
+            logger.warning("status refused", extra={"what": what, "why": str(exc)})
+        else:
+            answer = Answer.DONE
+        if answer is not Answer.UNAVAILABLE:
+            self.trouble = ""
+            self._backoff.reset()
+        metrics.WRITES.labels(what, answer.value).inc()
+        return answer
+
+    async def _write(self, write: Write, uid: str, rv: int) -> dict[str, Any]:
+        if isinstance(write, Patch):
+            return await self._cluster.patch(
+                write.resource,
+                write.namespace,
+                write.name,
+                write.changes,
+                uid=uid,
+                rv=rv,
+                subresource=write.subresource,
+            )
+        return await self._cluster.set_conditions(
+            write.namespace,
+            write.name,
+            write.conditions,
+            annotations=write.annotations,
+            uid=uid,
+            rv=rv,
+        )
