@@ -19,8 +19,8 @@ from kai_es.snapshot.world import World
 
 SHRANK: Final = "shrank"
 FOREIGN: Final = "a foreign pod came"
-WHOLE: Final = 100
-"""A device in hundredths, as shares are counted."""
+HUNDREDTH: Final = GPU_MICRO // 100
+"""Granted shares are told in hundredths, rounded up; the sum of the true shares is what counts."""
 
 
 class _Excuse(NamedTuple):
@@ -96,7 +96,7 @@ class Loads:
                     if resource != GPU or not _is_reservation(row.pod):
                         used[resource] = used.get(resource, 0) + amount
                 for group in row.state.gpu_groups:
-                    shares[group] = shares.get(group, 0) + _hundredths(row)
+                    shares[group] = shares.get(group, 0) + _share_micro(row, node)
         if shares:
             used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
         over = [
@@ -105,9 +105,9 @@ class Loads:
             if resource in node.allocatable and amount > node.allocatable[resource]
         ]
         over += [
-            f"shared device {group} {share} of 100 hundredths"
+            f"shared device {group} {share} of {GPU_MICRO} millionths"
             for group, share in sorted(shares.items())
-            if share > WHOLE
+            if share > GPU_MICRO
         ]
         return ", ".join(over)
 
@@ -127,6 +127,12 @@ def _is_reservation(pod: Pod) -> bool:
     return pod.labels.get(APP_LABEL) == RESERVATION_APP
 
 
-def _hundredths(row: PodRow) -> int:
-    """Share of each of its devices: as granted, else as asked."""
-    return row.state.gpu_portion or round(row.pod.spec.gpu.portion * WHOLE)
+def _share_micro(row: PodRow, node: Node) -> int:
+    """Share of each of its devices, millionths: as granted, without the rounding up of that."""
+    granted = row.state.gpu_portion * HUNDREDTH
+    gpu = row.pod.spec.gpu
+    if gpu.memory_mib:
+        asked = gpu.memory_mib * GPU_MICRO // node.gpu_memory_mib if node.gpu_memory_mib else 0
+    else:
+        asked = round(gpu.portion * GPU_MICRO)
+    return asked if not granted or granted - HUNDREDTH < asked <= granted else granted

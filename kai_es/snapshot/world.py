@@ -36,7 +36,8 @@ class Applied(NamedTuple):
     """A batch was folded.
 
     changed: something that `decide` reads changed, other than by a cycle.
-    decided: shards of the cycles in it.
+    decided: shards whose cycles in it ordered something. A cycle that ordered nothing concerns
+             nobody; if it did, two shards would set each other off for ever.
     """
 
     offset: int
@@ -107,7 +108,8 @@ class World(State):
         self._sweep(prev_time)
         self._settle_moves()
         self._changed = show(self, self._touched) or self._changed
-        decided = tuple(sorted({row.shard for row in batch.rows if isinstance(row, Cycle)}))
+        orders = (row for row in batch.rows if isinstance(row, Cycle) and row.decision.ops)
+        decided = tuple(sorted({row.shard for row in orders}))
         return Applied(offset, self._changed, decided)
 
     def show_all(self) -> None:

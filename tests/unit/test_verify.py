@@ -7,6 +7,7 @@ from kai_es.events.catalogue import BIND_REQUESTS, SNAPSHOT
 from kai_es.events.decisions import Gate, Pipeline, Verdict
 from kai_es.events.digest import cycle_digest
 from kai_es.events.requests import BindRequested, request_id
+from kai_es.kube.objects import GpuRequest
 from projectors.batching import batch_envelope
 from tests.histories.builders import (
     T0,
@@ -224,8 +225,23 @@ def test_too_much_on_a_shared_device_is_found():
     pods, binds = zip(shared("a"), shared("b"), strict=True)
     rows = (a_reign(), seen(SMALL), *(seen(pod) for pod in pods))
     (violation,) = found(rows, (signed(a_cycle(1, *binds)),))
-    assert violation == ("4", "node n1: shared device dev 120 of 100 hundredths")
+    assert violation == ("4", "node n1: shared device dev 1200000 of 1000000 millionths")
     assert found(rows, (signed(a_cycle(1, binds[0])),)) == []
+
+
+def test_shares_by_memory_are_counted_without_their_rounding():
+    """17.5 % four times and 30 % are a device; each is granted in whole hundredths."""
+    by_memory = [shared(name, portion=18) for name in "abcd"]
+    pods = [with_gpu(pod, memory_mib=7_000) for pod, _ in by_memory]
+    last, bind = shared("e", portion=30)
+    rows = (a_reign(), seen(SMALL), *(seen(pod) for pod in (*pods, with_gpu(last, portion=0.3))))
+    binds = [bind for _, bind in by_memory]
+    assert found(rows, (signed(a_cycle(1, *binds, bind)),)) == []
+
+
+def with_gpu(pod, **asked):
+    spec = msgspec.structs.replace(pod.spec, gpu=GpuRequest(count=1, **asked))
+    return msgspec.structs.replace(pod, spec=spec)
 
 
 def test_shared_devices_count_as_whole_ones():

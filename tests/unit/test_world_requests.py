@@ -273,6 +273,13 @@ def test_a_cycle_does_not_count_as_a_change_of_what_it_read():
     assert (outcome.changed, outcome.decided) == (False, ("default",))
 
 
+def test_a_cycle_that_orders_nothing_concerns_no_other_shard():
+    """Else two shards set each other off for ever."""
+    world, writer = a_world(seen(POD))
+    outcome = fold(world, a_cycle(1), writer=writer)
+    assert (outcome.changed, outcome.decided) == (False, ())
+
+
 def test_a_cycle_and_the_refusal_of_its_request_in_one_batch_are_a_change():
     world, writer = a_world(seen(POD))
     assert fold(world, BIND, refused(1, POD), writer=writer).changed

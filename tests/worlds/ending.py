@@ -13,8 +13,10 @@ from kai_es.ports.books import Place
 from kai_es.reader import View
 from kai_es.simulate.books import MemoryHistory, MemoryUsage
 from kai_es.simulate.kinds import KindTable
+from kai_es.simulate.kubelet import OUTCOMES
 from kai_es.simulate.virtual import VirtualClock
 from kai_es.snapshot import checkpoint
+from tests.worlds.accounts import identity
 from tests.worlds.processes import local_books
 
 STILL_S = 2.0
@@ -42,6 +44,7 @@ async def look_back(world):
     await _verified(world, log)
     await _replayed(world, log)
     await _rebuilt(world, log)
+    _accounts(world)
     _kubelets(world)
     return _digest(world)
 
@@ -63,9 +66,9 @@ def _requests(world):
         elif any(_is_elsewhere(truth, final.node_uid, node_uid) for final in finals):
             world.failures.violated("1", f"{uid} is on {node_uid}, results name {finals}")
     for requests in truth.requests.values():
-        for identity in requests:
-            if identity not in truth.finals:
-                world.failures.violated("3", f"{identity} has no final result")
+        for request_id in requests:
+            if request_id not in truth.finals:
+                world.failures.violated("3", f"{request_id} has no final result")
 
 
 def _could_not_know(truth, uid):
@@ -157,21 +160,33 @@ async def _keep(log, usage, history, checkpoints):
     await local_books(log, VirtualClock(), usage, history, checkpoints, takes=False).catch_up()
 
 
+def _accounts(world):
+    """Invariants 19 and 20: exactly what the API server did, as of when the log shows it."""
+    wrong = identity(world.usage.books, world.usage.at.time_ms)
+    if wrong:
+        world.failures.violated("19", wrong)
+    for text in world.truth.use.differences(world.usage.books):
+        world.failures.violated("20", text)
+
+
 def _kubelets(world):
-    """Invariant 20, as far as pipeline latency lets it be seen: who ran is in the books."""
+    """Invariant 20, as far as pipeline latency lets it be seen: who ran is in the books.
+
+    In a calm world nobody is sent to a node that has no room.
+    """
     booked = {}
     for (uid, *_), row in world.usage.books.tables["allocations"].items():
         booked[uid] = booked.get(uid, 0) + min(row.end, world.usage.at.time_ms) - row.start
     slack_ms = 1_000 if world.is_calm else 60_000
-    for uid, ran_ms in _ran(world).items():
-        if abs(booked.get(uid, 0) - ran_ms) > slack_ms:
-            text = f"pod {uid} held its node for {ran_ms} ms, booked are {booked.get(uid, 0)} ms"
+    for run in world.site.runs.all():
+        if (
+            run.ended_ms
+            and abs(booked.get(run.pod_uid, 0) - run.ended_ms + run.bound_ms) > slack_ms
+        ):
+            text = f"booked are {booked.get(run.pod_uid, 0)} ms of {run}"
             world.failures.violated("20", text)
-
-
-def _ran(world):
-    runs = world.site.runs.all()
-    return {run.pod_uid: run.ended_ms - run.bound_ms for run in runs if run.ended_ms}
+        if world.is_calm and run.outcome not in ("", *OUTCOMES):
+            world.failures.violated("4", f"a kubelet refused {run}")
 
 
 def _digest(world):

@@ -3,9 +3,10 @@
 import asyncio
 from types import MappingProxyType
 
-from kai_es.kube.labels import GPU_FRACTION, SCHEDULER_NAME
+from kai_es.kube.labels import GPU_FRACTION, NODE_POOL_LABEL, SCHEDULER_NAME
 from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
+from tests.worlds.jobs import POOLS
 
 WRITERS = ("informer", "snapshot", "scheduler", "binder")
 
@@ -233,6 +234,18 @@ class Mishaps:
         await self._world.site.create(NODE, raw)
         return f"{name} for {seconds} s"
 
+    async def move_node(self, chance):
+        """A node goes to the pool of another shard, and comes back."""
+        name, seconds = self._node(chance), chance.uniform(1, 25)
+        raw = next(n for n in self._world.users.workload.nodes if n["metadata"]["name"] == name)
+        home = raw["metadata"]["labels"].get(NODE_POOL_LABEL)
+        away = chance.choice(("", *POOLS[1:]))
+        for pool in (away or None, home):
+            changes = {"metadata": {"labels": {NODE_POOL_LABEL: pool}}}
+            await self._world.site.patch(NODE, name, changes)
+            await asyncio.sleep(seconds if pool != home else 0)
+        return f"{name} to {away or 'the first'} for {seconds:.1f} s"
+
     async def shrink(self, chance):
         name, seconds = self._node(chance), chance.uniform(2, 20)
         raw = next(n for n in self._world.users.workload.nodes if n["metadata"]["name"] == name)
@@ -278,10 +291,10 @@ class Mishaps:
         if not pods:
             return ""
         meta, seconds = chance.choice(pods)["metadata"], chance.uniform(0.1, 20)
-        for value in ("much", None):
+        for value in ("much", meta.get("annotations", {}).get(GPU_FRACTION)):
             notes = {"metadata": {"annotations": {GPU_FRACTION: value}}}
             await self._world.site.patch(POD, meta["name"], notes, namespace=meta["namespace"])
-            await asyncio.sleep(seconds if value else 0)
+            await asyncio.sleep(seconds if value == "much" else 0)
         return f"{meta['name']} for {seconds:.1f} s"
 
     async def malformed_pod(self, chance):
@@ -347,6 +360,7 @@ class Mishaps:
             "cordon": cordon,
             "not-ready": not_ready,
             "lose-node": lose_node,
+            "move-node": move_node,
             "shrink": shrink,
             "foreign-pod": foreign_pod,
             "unreadable-pod": unreadable_pod,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+from functools import partial
 
 from kai_es.binder.service import Binder
 from kai_es.cycle import Scheduler, Setting
@@ -10,6 +11,7 @@ from kai_es.eventlog.memory import MemoryLog
 from kai_es.intake.service import Informer
 from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.reader import View
+from kai_es.runtime.configuration import ON_SIMULATED
 from kai_es.scheduler.config import Config
 from kai_es.simulate.books import MemoryDecayedUsage
 from projectors.checkpoint import Cadence
@@ -18,6 +20,7 @@ from streams.checkpointer import Checkpointer
 from streams.local import LocalRunner
 from streams.projection import history_projection, usage_projection
 from streams.snapshot import SnapshotStream
+from tests.worlds.jobs import shard_name
 from tests.worlds.links import (
     Life,
     LifeClock,
@@ -28,7 +31,6 @@ from tests.worlds.links import (
 )
 from tests.worlds.loop import PROCESS
 
-SHARD = "default"
 CHECKPOINT_ROWS = 300
 EXPECTED = (FencedError, UnavailableError)
 """What a process may end with: its supervisor starts it again."""
@@ -128,16 +130,16 @@ class Slot:
 
 
 def slots(world, copies):
-    """All processes, `copies` of each; one of the books."""
+    """All processes, `copies` of each, schedulers for each shard; one of the books."""
     found = []
     for name, make in MAKERS.items():
         n = 1 if name == "books" else copies
-        found += [Slot(f"{name}-{chr(97 + i)}", world, _bound(make, world)) for i in range(n)]
+        found += [Slot(f"{name}-{chr(97 + i)}", world, partial(make, world)) for i in range(n)]
+    for number, pool in enumerate(world.users.pools):
+        make = partial(scheduler, world, number)
+        name = f"scheduler-{pool}" if pool else "scheduler"
+        found += [Slot(f"{name}-{chr(97 + i)}", world, make) for i in range(copies)]
     return found
-
-
-def _bound(make, world):
-    return lambda life, log: make(world, life, log)
 
 
 def _common(world, life, log):
@@ -152,24 +154,30 @@ def informer(world, life, log):
     return Informer(
         cluster=LinkedCluster(life, world.site, world.truth),
         eventlog=log,
-        configs=[{"metadata": {"name": SHARD}, "settings": Config().settings()}],
+        configs=[_config(pool) for pool in world.users.pools],
         **_common(world, life, log),
     )
+
+
+def _config(pool):
+    settings = Config(node_pool_value=pool, withheld=ON_SIMULATED).settings()
+    return {"metadata": {"name": shard_name(pool)}, "settings": settings}
 
 
 def snapshot(world, life, log):
     return SnapshotStream(log=log, **_common(world, life, log))
 
 
-def scheduler(world, life, log):
-    clock = LifeClock(life)
+def scheduler(world, number, life, log):
+    """Of the shard of a pool; its decisions have the partition of the same number."""
+    clock, shard = LifeClock(life), shard_name(world.users.pools[number])
     setting = Setting(
         log,
         clock,
         View(log, clock),
-        SHARD,
-        partition=0,
-        usage=UsageFeed(MemoryDecayedUsage(world.usage), clock, shard=SHARD, pace=Pace),
+        shard,
+        partition=number,
+        usage=UsageFeed(MemoryDecayedUsage(world.usage), clock, shard=shard, pace=Pace),
         offload=_inline,
     )
     common = _common(world, life, log)
@@ -219,7 +227,6 @@ async def _inline_take(work, world):
 MAKERS = {
     "informer": informer,
     "snapshot": snapshot,
-    "scheduler": scheduler,
     "binder": binder,
     "books": books,
 }

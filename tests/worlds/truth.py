@@ -3,13 +3,27 @@
 Invariants 1 and 2 are checked at every write on the API, as it happens.
 """
 
+from fractions import Fraction
+
 from kai_es.eventlog.memory import MemoryStore
 from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
-from kai_es.kube.labels import RESERVATION_APP
-from kai_es.simulate.kinds import POD
+from kai_es.kube.labels import (
+    GPU_FRACTION,
+    GPU_GROUP_LABEL,
+    GPU_GROUPS_PREFIX,
+    GPU_MEMORY,
+    GPU_MEMORY_LABEL,
+    RESERVATION_APP,
+)
+from kai_es.simulate.kinds import NODE, POD
+from kai_es.snapshot.lifecycle import ENDED_PHASES
+from tests.worlds.accounts import TrueUse
 from tests.worlds.failure import Failures
+
+_NODE_NAME = POD.fields.index("spec.nodeName")
+_PHASE = POD.fields.index("status.phase")
 
 LEASE_MAX_S = 10.0
 """Nothing is sent under a lease that is older (architecture §3, Leadership)."""
@@ -30,6 +44,7 @@ class Truth:
         self.alive = {}
         self.bound = {}
         self.owners = {}
+        self.use = TrueUse()
         self.n_binds = self.n_evictions = 0
 
     # -- the log
@@ -107,10 +122,21 @@ class Truth:
     def told(self, kind, changes):
         uids = self.alive.setdefault(kind, {})
         for change in changes:
+            if kind == "Pod":
+                self._pod(change)
             if change.type == "DELETED":
                 uids.pop(change.after.uid, None)
             else:
                 uids[change.after.uid] = change.after.key
+
+    def _pod(self, change):
+        """Note from which version on a pod holds its node, and does not any more."""
+        pod = change.after
+        if pod.fields[_NODE_NAME]:
+            if pod.fields[_PHASE] in ENDED_PHASES or change.type == "DELETED":
+                self.use.ended_at(pod.uid, change.rv)
+            else:
+                self.use.bound_at(pod.uid, change.rv)
 
     def _accessed(self, access):
         if access.resource != "pods" or access.status >= 300:
@@ -135,6 +161,39 @@ class Truth:
         orders = [order for order in self._binds(uid) if order.node == node]
         if all(self.is_closed(order) for order in orders):
             self._failures.violated("2", f"{uid} bound to {node} after the final result: {orders}")
+        self._shares(node)
+
+    def _shares(self, node):
+        """The shares of each device of a node are at most the device (invariant 5)."""
+        raw = self._store.get(NODE, node)
+        if raw is None:
+            return
+        memory_mib = int(raw.labels.get(GPU_MEMORY_LABEL, 0)) // 100 * 100
+        shares = {}
+        for stored in self._store.shelf(POD).live.values():
+            if stored.fields[_NODE_NAME] == node and stored.fields[_PHASE] not in ENDED_PHASES:
+                notes = stored.object()["metadata"].get("annotations", {})
+                for group in _groups(stored.labels):
+                    shares[group] = shares.get(group, 0) + _share(notes, memory_mib)
+        for group, share in shares.items():
+            if share > 1:
+                self._failures.violated("5", f"device {group} of {node} is shared out {share}")
+
+
+def _groups(labels):
+    """Shared devices that a pod's labels name."""
+    single = [labels[GPU_GROUP_LABEL]] if GPU_GROUP_LABEL in labels else []
+    return single or [g for k, g in labels.items() if k.startswith(GPU_GROUPS_PREFIX)]
+
+
+def _share(notes, memory_mib):
+    """Part of each of its devices that a pod asks for; a version that cannot be read has none."""
+    try:
+        if GPU_MEMORY in notes:
+            return Fraction(int(notes[GPU_MEMORY]), memory_mib)
+        return Fraction(notes.get(GPU_FRACTION, "0"))
+    except ValueError:
+        return Fraction(0)
 
 
 class _Teller:

@@ -4,20 +4,18 @@ import asyncio
 
 from kai_es.kube.labels import GROUP_STAMP, RUN_SECONDS
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
-from kai_es.simulate.workload import Sizes, generate
+from tests.worlds.jobs import make_workload
 
 
 class Users:
-    """The workload of a seed; `jobs`: (name, min member, (namespace, name) of each pod) created."""
+    """The workload of a seed.
+
+    pools: values of the pool label that nodes, queues and jobs have, one per shard.
+    jobs:  (name, min member, (namespace, name) of each pod) created.
+    """
 
     def __init__(self, seed, chance, *, arrival_s):
-        sizes = Sizes(
-            n_nodes=chance.randint(2, 5),
-            n_jobs=chance.randint(5, 14),
-            n_queues=chance.randint(2, 4),
-            arrival_s=arrival_s,
-        )
-        self.workload = generate(seed, sizes)
+        self.pools, self.workload = make_workload(seed, chance, arrival_s=arrival_s)
         self._longer = chance.choice((1, 1, 2, 4))
         self.jobs = []
 

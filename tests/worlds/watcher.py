@@ -1,21 +1,38 @@
 """Safety: what must hold after every accepted batch, whatever fails meanwhile."""
 
+from typing import NamedTuple
+
 from kai_es.audit.findings import Findings
 from kai_es.audit.reading import Reading
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
-from kai_es.events.snapshot import Removed
-from kai_es.kube.objects import Pod
+from kai_es.events.decisions import Bind, Cycle
+from kai_es.events.snapshot import Removed, Upserted
+from kai_es.kube.labels import NODE_POOL_LABEL
+from kai_es.kube.objects import Node, Pod
 from kai_es.ports.eventlog import Position
 from kai_es.snapshot.lifecycle import ENDED_PHASES
 from kai_es.snapshot.world import World
+from tests.worlds.accounts import identity
+from tests.worlds.jobs import shard_name
+
+IDENTITY_EVERY = 20
+"""Commits; all buckets are swept then, and at the end."""
+
+
+class _Place(NamedTuple):
+    """A node's pool, the one before, and the offset that shows the move."""
+
+    pool: str
+    before: str
+    since: int
 
 
 class Watcher:
     """Follows `snapshot` and looks at the log's world after each batch.
 
-    Invariants 1, 3, 4, 7, 8, 10, 11 and 13 as `log verify` checks them; 14 and 15 against the API
-    server; 19 in the books as they are stored.
+    Invariants 1, 3, 4, 5 (shares), 7, 8, 10, 11 and 13 as `log verify` checks them; 14 and 15
+    against the API server; 16 (nodes) by the pools' labels; 19 in the books as they are stored.
     """
 
     def __init__(self, world):
@@ -23,14 +40,29 @@ class Watcher:
         self._findings = Findings()
         self.reading = Reading(World(), self._findings, is_whole=True)
         self._n_commits = 0
+        self._pools = {}
 
     async def run(self):
         log = MemoryLog(store=self._world.store)
         async for chunk in log.read(SNAPSHOT, 0, Position(0), follow=True):
             for entry in chunk:
+                prev_ms = self.reading.world.time
                 batch = self.reading.take(entry)
                 if batch is not None:
+                    self._shown(prev_ms, batch)
                     self._look(batch)
+
+    def _shown(self, prev_ms, batch):
+        """Note since when the log shows which pod where."""
+        for row, origin in zip(batch.rows, batch.origins, strict=True):
+            if isinstance(row, Removed) and row.kind == "Pod":
+                uid = row.uid
+            elif isinstance(row, Upserted) and isinstance(row.obj, Pod):
+                uid = row.obj.uid
+            else:
+                continue
+            use = self._world.truth.use
+            use.shown(uid, row.rv, prev_ms=prev_ms, batch=batch, origin=origin)
 
     def _look(self, batch):
         if self._findings.n_violations:
@@ -39,8 +71,46 @@ class Watcher:
         for row in batch.rows:
             if isinstance(row, Removed) and row.uid in self._world.truth.alive.get(row.kind, {}):
                 self._violated("14", f"{row.kind} {row.uid} is removed in the log but alive")
+            elif isinstance(row, Cycle):
+                self._used_by_one(row)
+            elif isinstance(row, Upserted) and isinstance(row.obj, Node):
+                self._pooled(row.obj, batch)
         self._accounted()
         self._booked()
+
+    def _pooled(self, node, batch):
+        """Note to which pool a node belongs now, and which offset shows it."""
+        pool = node.labels.get(NODE_POOL_LABEL, "")
+        known = self._pools.get(node.uid)
+        if known is None or known.pool != pool:
+            before = known.pool if known else pool
+            self._pools[node.uid] = _Place(pool, before, self.reading.world.offset)
+
+    def _used_by_one(self, cycle):
+        """A node is used by one shard at a time, hand-over included (invariant 16)."""
+        world = self.reading.world
+        for op in cycle.decision.ops:
+            if not isinstance(op, Bind):
+                continue
+            for request in world.requests.of_node(op.node_uid):
+                if request.shard != cycle.shard and world.is_open(request):
+                    text = f"{cycle.shard} binds to {op.node} beside {request.id}, which is open"
+                    self._violated("16", text)
+            place = self._pools.get(op.node_uid)
+            if place is None:
+                continue
+            if shard_name(place.pool) != cycle.shard and cycle.offset >= place.since:
+                text = f"cycle {cycle.cycle} binds to {op.node}, which is in pool {place.pool!r}"
+                self._violated("16", f"{cycle.shard}: {text}")
+            former = world.reigns.shards.get(shard_name(place.before))
+            if (
+                former is not None
+                and former.name != cycle.shard
+                and former.is_reigning
+                and former.input_offset < place.since
+            ):
+                text = f"{cycle.shard} binds to {op.node}, which {former.name} has not let go"
+                self._violated("16", text)
 
     def _accounted(self):
         """Every bound pod is accounted, or its node is closed (invariant 15)."""
@@ -64,6 +134,10 @@ class Watcher:
             usage.books.check()
         except AssertionError as exc:
             self._violated("19", str(exc))
+        if self._n_commits % IDENTITY_EVERY == 0:
+            wrong = identity(usage.books, usage.at.time_ms)
+            if wrong:
+                self._violated("19", wrong)
 
     def _violated(self, invariant, text):
         self._world.failures.violated(invariant, text)

@@ -14,7 +14,7 @@ from tests.worlds.ending import look_back
 from tests.worlds.failure import Failures
 from tests.worlds.loop import run_world
 from tests.worlds.mishaps import Mishaps
-from tests.worlds.processes import SHARD, slots
+from tests.worlds.processes import slots
 from tests.worlds.site import Site
 from tests.worlds.truth import TrueStore, Truth
 from tests.worlds.users import Users
@@ -134,6 +134,8 @@ class World:
         self.store.plan = FaultPlan(None)
         self.site.api.faults.rules = [r for r in self.site.api.faults.rules if r.reason == FOR_EVER]
         self.database.fail.clear()
+        for slot in self.slots:
+            slot.zombie_s = 0.0
         self.healed_s = asyncio.get_running_loop().time()
 
     async def _settle(self):
@@ -171,10 +173,11 @@ class World:
 
     def _late(self, names):
         text = f"{len(names)} pods not ended long after the last fault: {', '.join(names[:5])}"
-        reigns = self.watcher.reading.world.reigns
+        reasons = self.watcher.reading.world.reigns.reasons
         why = [
             [reason.code for reason in known.reasons]
-            for known in reigns.reasons.get(SHARD, {}).values()
+            for by_group in reasons.values()
+            for known in by_group.values()
         ]
         gates = [s.part.status.gate for s in self.slots if s.name.startswith("scheduler")]
         self.failures.violated("21", f"{text}; reasons {why}; {gates}")
