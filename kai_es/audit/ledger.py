@@ -23,13 +23,14 @@ OPEN_MAX_MS: Final = 120_000 + 30_000 + 5_000
 
 
 class _Entry(msgspec.Struct):
-    """One request."""
+    """One request. incarnation: of the cluster's history that its cycle saw."""
 
     pod_uid: str
     node: str
     node_uid: str
     evict: bool
     cycle_ms: int
+    incarnation: int
     final: str = ""
 
 
@@ -41,7 +42,8 @@ class Ledger:
         self._findings = findings
         self._entries: dict[str, _Entry] = {}
         self._early: dict[str, list[Row]] = {}
-        self._bound: dict[str, str] = {}
+        # What etcd forgot in a restore may happen again in the next incarnation.
+        self._bound: dict[tuple[str, int], str] = {}
         self._before = {shard: of.next_cycle for shard, of in world.reigns.shards.items()}
         for request in world.requests.all():
             self._entries[request.id] = _Entry(
@@ -50,6 +52,7 @@ class Ledger:
                 node_uid=request.node_uid,
                 evict=request.evict,
                 cycle_ms=request.decided_ms,
+                incarnation=request.incarnation,
                 final=type(request.outcome.final).__name__ if request.outcome.final else "",
             )
 
@@ -139,6 +142,7 @@ class Ledger:
             node_uid=op.node_uid,
             evict=isinstance(op, Evict),
             cycle_ms=cycle.inputs.now_ms,
+            incarnation=self._world.liveness.incarnation,
         )
         for row in self._early.pop(identity, ()):
             assert isinstance(row, Bound | Evicted | AttemptFailed | Refused)
@@ -164,7 +168,7 @@ class Ledger:
             self._findings.violated(
                 "1", where, f"{row.request_id} is bound to {row.node}, ordered was {entry.node}"
             )
-        other = self._bound.setdefault(row.pod_uid, row.request_id)
+        other = self._bound.setdefault((row.pod_uid, entry.incarnation), row.request_id)
         if other != row.request_id:
             self._findings.violated(
                 "1", where, f"pod {row.pod_uid} is bound by {other} and by {row.request_id}"

@@ -92,10 +92,11 @@ class Loads:
         shares: dict[str, int] = {}
         for row in self._world.snapshot.pods_of_node.get(node.name, {}).values():
             if row.state.status in ACTIVE_USED:
+                marks = _is_reservation(row.pod)
                 for resource, amount in row.pod.spec.requests.items():
-                    if resource != GPU or not _is_reservation(row.pod):
+                    if resource != GPU or not marks:
                         used[resource] = used.get(resource, 0) + amount
-                for group in row.state.gpu_groups:
+                for group in () if marks else row.state.gpu_groups:
                     shares[group] = shares.get(group, 0) + _share_micro(row, node)
         if shares:
             used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
@@ -123,7 +124,10 @@ class Loads:
 
 
 def _is_reservation(pod: Pod) -> bool:
-    """A pod that only marks a device as shared; its sharers count, not it."""
+    """A pod that only marks a device as shared: its sharers count, not it, and it may outlive them.
+
+    The binder takes it away before it gives the device to somebody else.
+    """
     return pod.labels.get(APP_LABEL) == RESERVATION_APP
 
 

@@ -13,6 +13,7 @@ from kai_es.kube.labels import (
     POD_GROUP_ANNOTATION,
     QUEUE_LABEL,
 )
+from kai_es.kube.sharing import prepared
 from kai_es.simulate.workload import GPU_RESOURCE, Sizes, Workload, generate
 
 POOLS = ("", "b", "c")
@@ -72,10 +73,11 @@ def _sharing(pod, notes):
     meta, spec = pod["metadata"], pod["spec"]
     requests = {k: v for k, v in _requests(pod).items() if k != GPU_RESOURCE}
     container = spec["containers"][0] | {"resources": {"requests": requests}}
-    return pod | {
+    shared = pod | {
         "metadata": meta | {"annotations": meta["annotations"] | notes},
         "spec": spec | {"containers": [container]},
     }
+    return prepared(shared, f"{meta['name']}-gpus")
 
 
 def _in_pool(part, pool):

@@ -220,9 +220,16 @@ class LinkedCluster:
         self._life = life
         self._site = site
         self._truth = truth
-        self._cluster = LocalCluster(site.api, life.holder)
+
+    @property
+    def _cluster(self):
+        """The API server that is there now."""
+        return LocalCluster(self._site.api, self._life.holder)
 
     async def list_page(self, resource, *, limit, token):
+        limit = min(limit, self._site.page)
+        if token and self._site.cuts:
+            await self._site.cut_list()
         return await self._call(lambda: self._cluster.list_page(resource, limit=limit, token=token))
 
     async def watch(self, resource, *, rv, silence_s):

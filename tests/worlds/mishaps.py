@@ -13,6 +13,12 @@ WRITERS = ("informer", "snapshot", "scheduler", "binder")
 WRITES_WITHIN_S = 5.0
 """A leader writes that often; a standby does not write."""
 
+RESTORE_MIN = 30
+"""So many changes are lost at least: what the binder writes meanwhile must not fill the hole."""
+
+NOTICED_S = 120.0
+"""Everything that keeps informer and log from working is over by then."""
+
 KINDS = ("Node", "Pod", "PodGroup", "Queue")
 
 
@@ -139,6 +145,47 @@ class Mishaps:
     async def compact(self, chance):
         self._world.site.store.compact(self._world.site.store.rv)
         self._world.site.api.administer("POST", "drop-watches", {})
+
+    async def cut_lists(self, chance):
+        """Everything is listed anew; in mid-list the state that pages come from is compacted."""
+        self._world.site.cuts += chance.randint(1, 4)
+        await self.compact(chance)
+
+    async def restart_api(self, chance):
+        """The API server is away for a moment; then every watch is to be begun anew."""
+        seconds = chance.choice((0, 0.5, 5))
+        for slot in self._world.slots:
+            slot.away.add("api")
+        await asyncio.sleep(seconds)
+        await self._world.site.restart()
+        for slot in self._world.slots:
+            slot.away.discard("api")
+        return f"after {seconds} s"
+
+    async def restore_etcd(self, chance):
+        """etcd goes back to a backup of some seconds ago, and users repair what was lost."""
+        world, seconds = self._world, chance.choice((2, 5, 10))
+        if world.site.n_restores:
+            return ""
+        backup, rv = world.site.backup(), world.site.store.rv
+        await asyncio.sleep(seconds)
+        n_lost = world.site.store.rv - rv
+        if n_lost < RESTORE_MIN or world.site.n_restores:
+            return ""
+        await world.site.restore(backup, self._noticed)
+        await world.users.repair(world.site)
+        return f"by {seconds} s and {n_lost} changes"
+
+    async def _noticed(self):
+        """Return when the log says that etcd was restored."""
+        liveness = self._world.watcher.reading.world.liveness
+        before = liveness.incarnation
+        until_s = asyncio.get_running_loop().time() + NOTICED_S
+        while liveness.incarnation == before:
+            await asyncio.sleep(0.1)
+            if asyncio.get_running_loop().time() > until_s:
+                self._world.failures.violated("14", "a restore of etcd is not noticed")
+                return
 
     async def api_down(self, chance):
         seconds = chance.uniform(1, 10)
@@ -350,6 +397,9 @@ class Mishaps:
             "drop-watches": drop_watches,
             "silent-watch": silent_watch,
             "compact": compact,
+            "cut-lists": cut_lists,
+            "restart-api": restart_api,
+            "restore-etcd": restore_etcd,
             "api-down": api_down,
             "bad-answers": bad_answers,
             "restart-kubelet": restart_kubelet,

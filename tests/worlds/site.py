@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from kai_es.simulate.api import Api, Call
+from kai_es.simulate.api import Api, Call, CutError
 from kai_es.simulate.database import Database
 from kai_es.simulate.kinds import NODE, POD, KindTable
 from kai_es.simulate.kubelet import Kubelet
@@ -21,25 +21,91 @@ _GOES_ON = ("", "deleted")
 """Outcomes of pods that are made again, or still run."""
 
 
-class Site:
-    """silent: kinds whose watches say nothing at the moment."""
+def _is_gone(call):
+    """What a server that was stopped makes of a call that was on its way."""
+    raise CutError
 
-    def __init__(self, seed, truth):
+
+class Site:
+    """The cluster.
+
+    silent:     kinds whose watches say nothing at the moment.
+    page:       the server gives no larger pages.
+    cuts:       so many lists in pages will find that their state is compacted.
+    n_restores: how often etcd was restored from a backup.
+    """
+
+    def __init__(self, seed, truth, *, page):
         self.clock = VirtualClock()
         self.silent = set()
-        table = KindTable()
-        database = Database(None, cluster_id=f"{seed:032x}")
-        self.store = Store(database, table.kinds, self.clock.now_ms)
-        self.api = Api(self.store, table)
+        self.page = page
+        self.cuts = 0
+        self.n_restores = 0
         self.runs = RunLedger(None)
         self._seed = seed
-        self._kubelet = None
-        truth.watch(self.store, table.kinds)
+        self._truth = truth
+        self._kubelet = self._controller = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._table = KindTable()
+        self._serve(Database(None, cluster_id=f"{seed:032x}"))
+
+    def _serve(self, database):
+        self._database = database
+        self.store = Store(database, self._table.kinds, self.clock.now_ms)
+        self.api = Api(self.store, self._table)
+        self._truth.watch(self.store, self._table.kinds)
 
     def start(self):
         """Let kubelets and controllers work."""
         self._controller = asyncio.create_task(Recreator(self.api).run())
         self.start_kubelet()
+
+    async def restart(self):
+        """The API server stops and starts again: watches break, its state is the same."""
+        self.store.settle()
+        await self._replace(self._database)
+        self.start()
+
+    def backup(self):
+        """What a backup of etcd would be now."""
+        self.store.settle()
+        return self._database.backup()
+
+    async def restore(self, backup, noticed):
+        """Go back to a backup; nobody else writes until `noticed` returns.
+
+        The log can tell a restore only by numbers that fell: who writes meanwhile fills the hole.
+        """
+        self._writable.clear()
+        self.n_restores += 1
+        self.store.settle()
+        backup.cluster_id = f"{self._seed:016x}{self.n_restores:016x}"
+        await self._replace(backup)
+        await noticed()
+        self._writable.set()
+        self.start()
+
+    async def _replace(self, database):
+        faults, former = self.api.faults, self.api
+        for task in (self._controller, self._kubelet):
+            task.cancel()
+        await asyncio.gather(self._controller, self._kubelet, return_exceptions=True)
+        former.store.settle()
+        former.read = former.write = _is_gone
+        cluster_id = database.cluster_id
+        database.load_facts()
+        database.cluster_id = cluster_id
+        self._serve(database)
+        self.api.faults = faults
+        former.administer("POST", "drop-watches", {})
+
+    async def cut_list(self):
+        """Compact what a list in pages goes on from."""
+        self.cuts -= 1
+        name = self.live(NODE)[0]["metadata"]["name"]
+        await self.patch(NODE, name, {"metadata": {"annotations": {"touched": str(self.store.rv)}}})
+        self.store.compact(self.store.rv)
 
     def start_kubelet(self):
         kubelet = Kubelet(LocalApi(self.api), self.runs, self.clock, seed=self._seed)
@@ -78,6 +144,7 @@ class Site:
 
     async def create(self, kind, obj):
         """The object as it now is; None = it was there already."""
+        await self._writable.wait()
         target = Target(kind, obj["metadata"].get("namespace", ""))
         body = msgspec.json.encode(obj)
         answer = await self.api.write(Call("POST", target, {}, body, client=USER))
@@ -87,16 +154,23 @@ class Site:
         return msgspec.json.decode(answer.body)
 
     async def patch(self, kind, name, changes, *, namespace="", subresource=""):
+        await self._writable.wait()
         target = Target(kind, namespace, name, subresource)
         body = msgspec.json.encode(changes)
         call = Call("PATCH", target, {}, body, content_type=MERGE, client=USER)
         return (await self.api.write(call)).status
 
     async def delete(self, kind, name, *, namespace="", grace_s=None):
+        await self._writable.wait()
         options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
         target = Target(kind, namespace, name)
         call = Call("DELETE", target, {}, msgspec.json.encode(options), client=USER)
         return (await self.api.write(call)).status
+
+    def get(self, kind, name, namespace):
+        """An object that is there."""
+        self.store.settle()
+        return self.store.get(kind, f"{namespace}/{name}").object()
 
     def live(self, kind):
         """Objects that are there, by key order."""

@@ -32,6 +32,8 @@ LEASE_MAX_S = 10.0
 class Truth:
     """requests, finals: as they are in the log, seen or not.
 
+    reserved: name of a reservation pod -> (node, group).
+    restored: uids of pods that an etcd restore found or lost.
     owners: producer -> process that took it over last.
     alive: kind -> uids that the API server has.
     bound: pod uid -> (node, uid of the node) for pods that a binder bound.
@@ -44,6 +46,8 @@ class Truth:
         self.alive = {}
         self.bound = {}
         self.owners = {}
+        self.restored = set()
+        self.reserved = {}
         self.use = TrueUse()
         self.n_binds = self.n_evictions = 0
 
@@ -89,6 +93,8 @@ class Truth:
         self._begins(orders, f"bind of {uid} to {node}", now_ms)
 
     def delete_begins(self, uid, now_ms):
+        if not self._evicts(uid) and self._is_bereft(uid):
+            return  # whose device anybody may be given: no order is needed to end it
         self._begins(self._evicts(uid), f"delete of {uid}", now_ms)
 
     def _begins(self, orders, what, now_ms):
@@ -108,9 +114,19 @@ class Truth:
     # -- the API server
 
     def watch(self, store, kinds):
+        """Follow a server; after one before it, what that one had is over."""
         self._store = store
+        self.restored |= set(self.alive.get("Pod", {}))
+        self.alive = {}
         for kind in kinds:
-            store.shelf(kind).watchers.append(_Teller(self, kind.kind))
+            shelf = store.shelf(kind)
+            shelf.watchers.append(_Teller(self, kind.kind))
+            if shelf.live:
+                self.alive[kind.kind] = {pod.uid: key for key, pod in shelf.live.items()}
+        pods = store.shelf(POD).live.values()
+        self.restored |= {pod.uid for pod in pods}
+        here = {pod.uid for pod in pods if pod.fields[_NODE_NAME]}
+        self.bound = {uid: at for uid, at in self.bound.items() if uid in here}
         note = store.note
 
         def noted(access):
@@ -132,6 +148,9 @@ class Truth:
     def _pod(self, change):
         """Note from which version on a pod holds its node, and does not any more."""
         pod = change.after
+        if _is_reservation(pod):
+            name = pod.key.partition("/")[2]
+            self.reserved[name] = pod.fields[_NODE_NAME], pod.labels[GPU_GROUP_LABEL]
         if pod.fields[_NODE_NAME]:
             if pod.fields[_PHASE] in ENDED_PHASES or change.type == "DELETED":
                 self.use.ended_at(pod.uid, change.rv)
@@ -142,13 +161,15 @@ class Truth:
         if access.resource != "pods" or access.status >= 300:
             return
         if access.namespace == RESERVATION_APP:
-            return  # pods of the binder's own
+            if access.verb == "delete" and access.client.split("-")[0] == "binder":
+                self._unreserved(access.name)
+            return
         if access.subresource == "binding":
             self._bound(access.uid, f"{access.namespace}/{access.name}")
         elif access.verb == "delete" and access.client.split("-")[0] == "binder":
             self.n_evictions += 1
             orders = self._evicts(access.uid)
-            if all(self.is_closed(order) for order in orders):
+            if orders and all(self.is_closed(order) for order in orders):
                 self._failures.violated("2", f"{access.uid} deleted after the final result")
 
     def _bound(self, uid, key):
@@ -162,6 +183,44 @@ class Truth:
         if all(self.is_closed(order) for order in orders):
             self._failures.violated("2", f"{uid} bound to {node} after the final result: {orders}")
         self._shares(node)
+        if not self.reserves(node) >= set(_groups(self._store.get(POD, key).labels)):
+            self._failures.violated("5", f"{key} is bound to {node} without a reservation")
+
+    def sharers(self, node=None):
+        """(node, group) -> names of pods that are bound, have not ended, and name the group."""
+        found = {}
+        for stored in self._store.shelf(POD).live.values():
+            at, is_over = stored.fields[_NODE_NAME], stored.fields[_PHASE] in ENDED_PHASES
+            if at and not is_over and node in (None, at) and not _is_reservation(stored):
+                for group in _groups(stored.labels):
+                    found.setdefault((at, group), []).append(stored.key)
+        return found
+
+    def reserves(self, node):
+        """Groups of a node that have a reservation pod."""
+        pods = self._store.shelf(POD).live.values()
+        return {
+            pod.labels[GPU_GROUP_LABEL]
+            for pod in pods
+            if _is_reservation(pod)
+            and pod.fields[_NODE_NAME] == node
+            and pod.fields[_PHASE] not in ENDED_PHASES
+        }
+
+    def _is_bereft(self, uid):
+        """Whether a pod is on a device that no reservation pod holds."""
+        key = self.alive.get("Pod", {}).get(uid)
+        stored = key and self._store.get(POD, key)
+        if not stored or not stored.fields[_NODE_NAME]:
+            return False
+        return not self.reserves(stored.fields[_NODE_NAME]) >= set(_groups(stored.labels))
+
+    def _unreserved(self, name):
+        """The binder has deleted a reservation pod; nobody may use its device any more."""
+        at = self.reserved.get(name)
+        users = self.sharers(at[0]).get(at) if at else None
+        if users:
+            self._failures.violated("5", f"the reservation of {at} goes, used by {users}")
 
     def _shares(self, node):
         """The shares of each device of a node are at most the device (invariant 5)."""
@@ -171,13 +230,18 @@ class Truth:
         memory_mib = int(raw.labels.get(GPU_MEMORY_LABEL, 0)) // 100 * 100
         shares = {}
         for stored in self._store.shelf(POD).live.values():
-            if stored.fields[_NODE_NAME] == node and stored.fields[_PHASE] not in ENDED_PHASES:
+            is_here = stored.fields[_NODE_NAME] == node and not _is_reservation(stored)
+            if is_here and stored.fields[_PHASE] not in ENDED_PHASES:
                 notes = stored.object()["metadata"].get("annotations", {})
                 for group in _groups(stored.labels):
                     shares[group] = shares.get(group, 0) + _share(notes, memory_mib)
         for group, share in shares.items():
             if share > 1:
                 self._failures.violated("5", f"device {group} of {node} is shared out {share}")
+
+
+def _is_reservation(pod):
+    return pod.key.startswith(f"{RESERVATION_APP}/") and GPU_GROUP_LABEL in pod.labels
 
 
 def _groups(labels):

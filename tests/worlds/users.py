@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kai_es.kube.labels import GROUP_STAMP, RUN_SECONDS
+from kai_es.kube.labels import GPU_FRACTION, GROUP_STAMP, NODE_POOL_LABEL, RUN_SECONDS
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
 from tests.worlds.jobs import make_workload
 
@@ -18,6 +18,7 @@ class Users:
         self.pools, self.workload = make_workload(seed, chance, arrival_s=arrival_s)
         self._longer = chance.choice((1, 1, 2, 4))
         self.jobs = []
+        self._created = []
 
     async def furnish(self, site):
         """Nodes, queues and priority classes."""
@@ -37,14 +38,39 @@ class Users:
             await asyncio.sleep(max(begun_s + job.at_ms / 1000 - now_s, 0))
             await self._create(site, job)
 
+    async def repair(self, site):
+        """After etcd was restored: make again what is lost, and put right what was once wrong."""
+        await self.furnish(site)
+        for node in self.workload.nodes:
+            name, labels = node["metadata"]["name"], node["metadata"]["labels"]
+            home = {NODE_POOL_LABEL: labels.get(NODE_POOL_LABEL)}
+            changes = {"metadata": {"labels": home}, "spec": {"unschedulable": None}}
+            await site.patch(NODE, name, changes)
+            await site.patch(NODE, name, {"status": node["status"]}, subresource="status")
+        for pod in site.live(POD):
+            meta = pod["metadata"]
+            if meta["name"].startswith("malformed"):
+                await site.delete(POD, meta["name"], namespace=meta["namespace"], grace_s=0)
+        for job in self._created:
+            await self._create(site, job)
+            for pod in job.pods:
+                meta = pod["metadata"]
+                notes = {GPU_FRACTION: meta["annotations"].get(GPU_FRACTION)}
+                changes = {"metadata": {"annotations": notes}}
+                await site.patch(POD, meta["name"], changes, namespace=meta["namespace"])
+
     async def _create(self, site, job):
-        group = (await site.create(POD_GROUP, job.group))["metadata"]
-        pods = []
-        self.jobs.append((group["name"], job.group["spec"]["minMember"], pods))
-        stamp = f"{group['uid']}/{group['generation']}"
+        meta = job.group["metadata"]
+        made = await site.create(POD_GROUP, job.group)
+        group = (made or site.get(POD_GROUP, meta["name"], meta["namespace"]))["metadata"]
+        if job not in self._created:
+            self._created.append(job)
+            pods = [(p["metadata"]["namespace"], p["metadata"]["name"]) for p in job.pods]
+            self.jobs.append((group["name"], job.group["spec"]["minMember"], pods))
+        stamp, ended = f"{group['uid']}/{group['generation']}", site.ended()
         for pod in job.pods:
             meta = pod["metadata"]
             notes = dict(meta["annotations"]) | {GROUP_STAMP: stamp}
             notes[RUN_SECONDS] = f"{float(notes[RUN_SECONDS]) * self._longer:.3f}"
-            pods.append((meta["namespace"], meta["name"]))
-            await site.create(POD, pod | {"metadata": meta | {"annotations": notes}})
+            if (meta["namespace"], meta["name"]) not in ended:
+                await site.create(POD, pod | {"metadata": meta | {"annotations": notes}})

@@ -8,6 +8,7 @@ from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Bind, Cycle
 from kai_es.events.snapshot import Removed, Upserted
+from kai_es.intake.index import FIRST_INCARNATION
 from kai_es.kube.labels import NODE_POOL_LABEL
 from kai_es.kube.objects import Node, Pod
 from kai_es.ports.eventlog import Position
@@ -69,8 +70,10 @@ class Watcher:
             found = self._findings.report().violations[0]
             self._violated(found.invariant, f"{found.where}: {found.text}")
         for row in batch.rows:
-            if isinstance(row, Removed) and row.uid in self._world.truth.alive.get(row.kind, {}):
-                self._violated("14", f"{row.kind} {row.uid} is removed in the log but alive")
+            if isinstance(row, Removed):
+                is_past = row.incarnation < FIRST_INCARNATION + self._world.site.n_restores
+                if not is_past and row.uid in self._world.truth.alive.get(row.kind, {}):
+                    self._violated("14", f"{row.kind} {row.uid} is removed in the log but alive")
             elif isinstance(row, Cycle):
                 self._used_by_one(row)
             elif isinstance(row, Upserted) and isinstance(row.obj, Node):

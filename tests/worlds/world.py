@@ -31,6 +31,9 @@ BACKLOG_S = 600.0
 
 LAG_MAX_S = 5.0
 
+PAGES = (500, 500, 7, 3)
+"""Objects that the API server gives in one page: all in one, or many pages."""
+
 FOR_EVER = "ForEver"
 """Reason of a fault of the API server that healing does not mend."""
 
@@ -75,7 +78,7 @@ class World:
         self.usage = MemoryUsage(self.database)
         self.history = MemoryHistory(self.database)
         self.checkpoints = MemoryCheckpoints(self.database)
-        self.site = Site(seed, self.truth)
+        self.site = Site(seed, self.truth, page=self._shape.choice(PAGES))
         self.trouble_s = self._shape.choice((15, 30, 45))
         self.users = Users(seed, self.chance("users"), arrival_s=self.trouble_s * 0.8)
         self.slots = slots(self, copies=self._shape.choice((1, 2, 2)))
