@@ -150,6 +150,8 @@ class Binder:
         """What keeps it from its work, "" = nothing; a standby has no trouble."""
         if self._leads and self._walker.trouble:
             return f"API server unavailable: {self._walker.trouble}"
+        if self._leads and (denied := self._walker.denied()):
+            return denied
         return self._log_trouble or (self._results.trouble if self._leads else "")
 
     async def run(self) -> None:

@@ -45,6 +45,7 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites
 from kai_es.ports.errors import (
     ConflictError,
+    DeniedError,
     FencedError,
     GoneError,
     RefusedError,
@@ -127,6 +128,11 @@ class Walker:
         self._nodes = Nodes(cluster, clock)
         self._calls = asyncio.Semaphore(IN_FLIGHT)
         self.trouble = ""
+        self._denied: dict[str, str] = {}
+
+    def denied(self) -> str:
+        """What our role does not allow us, by the last answer to each call; "" = nothing."""
+        return "; ".join(sorted(set(self._denied.values())))
 
     def opened(self, request: Request) -> None:
         """A request was read that has no final result."""
@@ -210,8 +216,12 @@ class Walker:
             try:
                 following = await self._call(walk, step)
                 answer = "ok"
+                self._denied.pop(call, None)
             except _SAYS_NO as exc:
                 answer, following = _after(walk.course, exc)
+                for said in (exc, exc.__cause__):
+                    if isinstance(said, DeniedError):
+                        self._denied[call] = said.message
             except UnavailableError as exc:
                 metrics.CALLS.labels(call, "unavailable").inc()
                 self.trouble = exc.message

@@ -1,5 +1,6 @@
 """Answers of the API server and failures of the transport, as the errors of `ports.errors`."""
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
@@ -11,6 +12,7 @@ from kai_es.ports.errors import (
     AnswerError,
     BudgetError,
     ConflictError,
+    DeniedError,
     GoneError,
     RefusedError,
     UnavailableError,
@@ -72,6 +74,11 @@ def raise_answer(
         raise UnavailableError(
             message, status=status, reason=reason, retry_after_s=min(float(seconds), 60.0)
         )
+    if status == 403 and (denied := _DENIED.search(said.message or "")):
+        verb, resource, group = denied.groups()
+        rule = f'{{apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]}}'
+        text = f"{message}; add to our role (deploy/rbac): {rule}"
+        raise DeniedError(text, status=status, reason=reason)
     raise ANSWERS.get(status, RefusedError)(message, status=status, reason=reason)
 
 
@@ -88,5 +95,8 @@ def _budget(said: Status) -> str:
     found = [str(c.get("message", "")) for c in causes if c.get("reason") == "DisruptionBudget"]
     return "; ".join(found)
 
+
+_DENIED: Final = re.compile(r'cannot (\w+) resource "([^"]+)" in API group "([^"]*)"')
+"""How the API server says that a rule is missing; other 403 come from admission."""
 
 _WORD: Final = {401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 409: "Conflict"}

@@ -57,3 +57,7 @@ class GoneError(AnswerError):
 
 class RefusedError(AnswerError):
     """The API server refused a request for good (400, 403, 413, 422, …)."""
+
+
+class DeniedError(RefusedError):
+    """The API server's rules (RBAC) do not allow us this; the message names the rule to add."""

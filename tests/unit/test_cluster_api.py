@@ -19,6 +19,7 @@ from kai_es.ports.cluster import PODS, Resource
 from kai_es.ports.errors import (
     ConfigError,
     ConflictError,
+    DeniedError,
     GoneError,
     RefusedError,
     UnavailableError,
@@ -206,6 +207,16 @@ async def test_answers_become_errors_with_what_the_server_said(api, script, stat
     assert (caught.value.status, caught.value.reason) == (status, "Because")
     if error is UnavailableError:
         assert caught.value.retry_after_s == 3
+
+
+async def test_denied_names_the_rule_to_add(api, script):
+    said = 'cannot create resource "pods/binding" in API group "" in the namespace "ns"'
+    body = {"kind": "Status", "reason": "Forbidden", "message": f'User "x" {said}', "code": 403}
+    script.answers = [(403, body)]
+    with pytest.raises(DeniedError) as caught:
+        await api.get(PODS, "ns", "a")
+    rule = '{apiGroups: [""], resources: [pods/binding], verbs: [create]}'
+    assert caught.value.message.endswith(rule)
 
 
 async def test_unauthorized_looks_up_credentials_again(api, script):
