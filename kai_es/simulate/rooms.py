@@ -62,7 +62,8 @@ def offered(node: Object) -> dict[str, int]:
 def requested(pod: Object) -> dict[str, int]:
     """What a pod asks for: the sum of its containers, or of its greediest init container.
 
-    CPU in millicores, memory and ephemeral storage in bytes, others as counts.
+    CPU in millicores, memory and ephemeral storage in bytes, others as counts. What it gets by a
+    claim for extended resources its node need not offer.
 
     Raises:
         InvalidObjectError: an amount is no quantity.
@@ -84,6 +85,9 @@ def requested(pod: Object) -> dict[str, int]:
         for key, amount in peak.items():
             total[key] = max(total.get(key, 0), amount)
     _add(total, _amounts(spec.get("overhead"), request_ceil, name))
+    claimed = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    for mapping in claimed.get("requestMappings") or ():
+        total.pop(mapping["resourceName"], None)
     return total | {"pods": 1}
 
 
