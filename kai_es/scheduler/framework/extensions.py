@@ -26,7 +26,7 @@ Scores = NDArray[np.float64]
 
 JobKey = Callable[["Work"], Any]
 TaskKey = Callable[[Mapping[str, str]], Any]
-QueueKey = Callable[[int, "Work | None", "Fair"], Any]
+QueueKey = Callable[[int, "Fair", "Fair"], Any]
 TaskCheck = Callable[[int], Reason | None]
 NodeCheck = Callable[[int, int], Reason | None]
 VictimFilter = Callable[["Work"], Callable[["Job"], bool]]
@@ -73,7 +73,8 @@ class Extensions:
     job_keys:    key of a job; compared in turn, lower first.
     task_keys:   key of a task by its labels; compared in turn, lower first.
     member_key:  key of a direct member of a sub-group set; the last registered one.
-    queue_key:   key of a queue with its next job or freed amount; the first registered one.
+    queue_key:   key of a queue by what its next job wants and what victims would free; the first
+                 registered one.
     can_reclaim: why a job may not take from other queues; the first one, never without any.
     reclaim_queues: why a reclaimer may take nothing from a leaf queue; all are asked.
     reclaim_victims, preempt_victims: for a pending job, whether a job may be a victim; all.

@@ -6,12 +6,12 @@ the present one, so the machine's heap serves, and a pop asks for one key per le
 (`tests/property/test_steady_walk.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar
 
 from kai_es.scheduler.fairness.vectors import NOTHING
-from kai_es.scheduler.jobs.walk import WalkRules
+from kai_es.scheduler.jobs.walk import Leaf, SortedJobs, WalkRules
 
 J = TypeVar("J")
 
@@ -22,42 +22,47 @@ class _Place(Generic[J]):
     """A queue that holds a job somewhere below it.
 
     heap: children with their keys; moved: its own key may have changed.
-    jobs: of a leaf, in order from `head` on.
+    jobs: of a leaf, None of any other queue.
     """
 
-    __slots__ = ("head", "heap", "jobs", "moved", "parent", "queue")
+    __slots__ = ("heap", "jobs", "moved", "parent", "queue")
 
     def __init__(self, queue: int, parent: "_Place[J] | None") -> None:
         self.queue = queue
         self.parent = parent
         self.heap: _Heap = []
-        self.jobs: list[tuple[Any, int, J]] = []
-        self.head = 0
+        self.jobs: Leaf[J] | None = None
         self.moved = False
 
 
 class SteadyWalk(Generic[J]):
-    """See the module; arguments as of `QueueWalk`, without victims, depth and presorted leaves."""
+    """See the module; arguments as of `QueueWalk`, without victims and depth."""
 
     def __init__(
-        self, parents: Sequence[int], rules: WalkRules[J], jobs: Iterable[tuple[int, J]] = ()
+        self,
+        parents: Sequence[int],
+        rules: WalkRules[J],
+        jobs: Iterable[tuple[int, J]] = (),
+        leaves: Mapping[int, Leaf[J]] | None = None,
     ) -> None:
         self._parents = parents
         self._rules = rules
         self._places: dict[int, _Place[J]] = {}
         self._roots: _Heap = []
-        self._n = 0
+        for queue, leaf in (leaves or {}).items():
+            self._place(queue).jobs = leaf
         for queue, job in jobs:
-            self._place(queue).jobs.append(self._entry(job))
+            self._leaf(self._place(queue)).add(job)
         self._build()
 
     def __bool__(self) -> bool:
         """Whether a job is left."""
         return bool(self._roots)
 
-    def _entry(self, job: J) -> tuple[Any, int, J]:
-        self._n += 1
-        return self._rules.job_key(job), self._n, job
+    def _leaf(self, place: _Place[J]) -> Leaf[J]:
+        if place.jobs is None:
+            place.jobs = SortedJobs(self._rules)
+        return place.jobs
 
     def _place(self, queue: int) -> _Place[J]:
         found = self._places.get(queue)
@@ -68,11 +73,10 @@ class SteadyWalk(Generic[J]):
         return found
 
     def _build(self) -> None:
-        """Sort every leaf, then fill the heaps from the deepest level up."""
+        """Fill the heaps from the deepest level up."""
         depth = {queue: self._depth(place) for queue, place in self._places.items()}
         for queue in sorted(self._places, key=lambda queue: (-depth[queue], queue)):
             place = self._places[queue]
-            place.jobs.sort()
             heapify(place.heap)
             heap = self._roots if place.parent is None else place.parent.heap
             heap.append((self._key(place), queue, place))
@@ -88,7 +92,8 @@ class SteadyWalk(Generic[J]):
         leaf = place
         while leaf.heap:
             leaf = leaf.heap[0][2]
-        return self._rules.queue_key(place.queue, leaf.jobs[leaf.head][2], NOTHING)
+        assert leaf.jobs is not None, "every way down ends in a leaf"
+        return self._rules.queue_key(place.queue, leaf.jobs.top(), NOTHING)
 
     def pop(self) -> J | None:
         """Take out the next job; None = none left."""
@@ -103,13 +108,13 @@ class SteadyWalk(Generic[J]):
                     heapreplace(heap, (self._key(place), place.queue, place))
                     place = heap[0][2]
             heap = place.heap
-        job: J = place.jobs[place.head][2]
-        place.head += 1
+        assert place.jobs is not None, "every way down ends in a leaf"
+        job: J = place.jobs.take()
         self._leave_or_flag(place)
         return job
 
     def _leave_or_flag(self, place: _Place[J] | None) -> None:
-        while place is not None and place.head == len(place.jobs) and not place.heap:
+        while place is not None and not place.jobs and not place.heap:
             del self._places[place.queue]
             heappop(self._roots if place.parent is None else place.parent.heap)
             place = place.parent
@@ -124,15 +129,8 @@ class SteadyWalk(Generic[J]):
         """Add a job to a leaf queue; only the one that was popped last."""
         known = queue in self._places
         place = self._place(queue)
-        entry = self._entry(job)
-        if known:
-            jobs = place.jobs
-            del jobs[: place.head]
-            place.head = 0
-            jobs.append(entry)
-            jobs.sort()  # nearly sorted: one merge
-        else:
-            place.jobs = [entry]
+        self._leaf(place).add(job)
+        if not known:
             self._enter(place)
         self._flag(place)
 

@@ -135,7 +135,7 @@ class QueueWalk(Generic[J]):
 
     def _new(self, queue: int) -> "_Node[J]":
         slots = QUEUE_DEPTH_SLOT in self._rules.flags and self._rules.depth < UNLIMITED
-        jobs: Leaf[J] = _SlotJobs(self._rules) if slots else _SortedJobs(self._rules)
+        jobs: Leaf[J] = _SlotJobs(self._rules) if slots else SortedJobs(self._rules)
         return _Node(queue, self._rules, jobs, self._freed)
 
     def _link(self, node: "_Node[J]") -> None:
@@ -247,7 +247,7 @@ class _Node(Generic[J]):
         return self._rules.queue_key(self.queue, job, NOTHING)
 
 
-class _SortedJobs(Generic[J]):
+class SortedJobs(Generic[J]):
     """The jobs of a leaf in order; beyond the depth the worst one goes."""
 
     __slots__ = ("_depth", "_entries", "_head", "_is_sorted", "_key", "_n", "_victims")
@@ -265,6 +265,7 @@ class _SortedJobs(Generic[J]):
         return len(self._entries) - self._head
 
     def add(self, job: J) -> None:
+        """See `Leaf`."""
         entry = (self._key(job), self._n, job)
         self._n += 1
         if self._head == 0 and len(self._entries) < self._depth:
@@ -277,10 +278,12 @@ class _SortedJobs(Generic[J]):
             del self._entries[self._head if self._victims else -1]
 
     def top(self) -> J:
+        """See `Leaf`."""
         self._sort()
         return self._entries[-1 if self._victims else self._head][2]
 
     def take(self) -> J:
+        """See `Leaf`."""
         self._sort()
         if self._victims:
             return self._entries.pop()[2]

@@ -64,8 +64,8 @@ def open_proportion(session: Session, arguments: Mapping[str, str]) -> None:
     ext.deallocated.append(plugin.on_deallocated)
 
 
-_KnownKey = tuple[Fair, Work | None, int, Fair, QueueKey]
-"""Allocated, next job with its stamp, freed amount, and the key that follows from them."""
+_KEYS_MAX = 4096
+"""Keys remembered per queue: a search asks again and again about the same few."""
 
 
 class Proportion:
@@ -102,7 +102,7 @@ class Proportion:
         free = [min(quota.limit) >= UNLIMITED for quota in self._quotas]
         self._unlimited = [all(free[row] for row in path) for path in queues.path]
         self._at_start = (self.allocated, self.fixed)
-        self._keys: list[_KnownKey | None] = [None] * len(queues)
+        self._keys: list[dict[tuple[Fair, Fair, Fair], QueueKey]] = [{} for _ in range(len(queues))]
 
     def _divide(self, k_value: float) -> list[Fair]:
         session, queues = self._session, self._queues
@@ -134,22 +134,16 @@ class Proportion:
 
     # -- order
 
-    def queue_key(self, row: int, work: Work | None, freed: Fair) -> QueueKey:
+    def queue_key(self, row: int, wanted: Fair, freed: Fair) -> QueueKey:
         """Place of a queue among its siblings."""
-        session = self._session
-        allocated, last = self.allocated[row], self._keys[row]
-        stamp = 0 if work is None else session.stamp(work.job)
-        if (
-            last is not None
-            and last[0] is allocated  # the very tuple: any change made another one
-            and last[1] is work
-            and last[2] == stamp
-            and last[3] == freed
-        ):
-            return last[4]
-        wanted = NOTHING if work is None else session.next_amount(work)
-        key = queue_key(self._standings[row], allocated, wanted, freed, self.total, session.flags)
-        self._keys[row] = (allocated, work, stamp, freed, key)
+        allocated, known = self.allocated[row], self._keys[row]
+        key = known.get((allocated, wanted, freed))
+        if key is None:
+            standing, flags = self._standings[row], self._session.flags
+            key = queue_key(standing, allocated, wanted, freed, self.total, flags)
+            if len(known) >= _KEYS_MAX:
+                known.clear()
+            known[allocated, wanted, freed] = key
         return key
 
     # -- counters

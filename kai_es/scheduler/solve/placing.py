@@ -11,29 +11,39 @@ Reference: pkg/scheduler/actions/common/action.go (scheduler-core §10.3).
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kai_es.scheduler.columns.jobs import Job
 from kai_es.scheduler.columns.queues import NO_QUEUE, Fair
+from kai_es.scheduler.flags import WEAKER_QUEUE_PARTIAL
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import IS_PENDING
 from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.jobs.steady_walk import SteadyWalk
 from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
-from kai_es.scheduler.solve.worklist import queue_order
+from kai_es.scheduler.solve.worklist import amount_order
 
 Key = tuple[Any, ...]
 Entry = tuple[Key, Work]
 
 
+class _Item(NamedTuple):
+    """What comes up: a work, or None for a run of those that are not let through."""
+
+    work: Work | None
+    amount: Fair
+
+
 class _Run:
     """Neighbours in job order that ask for the same amount."""
 
-    __slots__ = ("amount", "entries")
+    __slots__ = ("amount", "entries", "item")
 
     def __init__(self, amount: Fair, entries: list[Entry]) -> None:
         self.amount = amount
         self.entries = entries
+        self.item = _Item(None, amount)
 
 
 class _Pending:
@@ -73,32 +83,6 @@ class _Pending:
         if not run.entries:
             del self.runs[at]
 
-    def items(self, extras: Sequence[Entry], left_out: set[Job]) -> list[Work]:
-        """One job per run, and the extras, in order. A run is cut where an extra stands in it."""
-        found: list[Work] = []
-        position = 0
-        for run in self.runs:
-            entries, start = run.entries, 0
-            while position < len(extras) and extras[position][0] < entries[-1][0]:
-                cut = bisect_left(entries, extras[position][0], key=_key)
-                _add_first(found, entries, start, cut, left_out)
-                found.append(extras[position][1])
-                start, position = cut, position + 1
-            _add_first(found, entries, start, len(entries), left_out)
-        found.extend(work for _, work in extras[position:])
-        return found
-
-
-def _add_first(
-    found: list[Work], entries: list[Entry], start: int, stop: int, left_out: set[Job]
-) -> None:
-    """The first job of a part of a run stands for all of it."""
-    for at in range(start, stop):
-        work = entries[at][1]
-        if work.job not in left_out:
-            found.append(work)
-            return
-
 
 def _key(entry: Entry) -> Key:
     return entry[0]
@@ -109,26 +93,70 @@ def _first(run: _Run) -> Key:
 
 
 class _Items:
-    """A leaf of the walk: items in the order given."""
+    """A leaf of the walk: runs as one item each, and the works that are let through.
 
-    __slots__ = ("_at", "_items")
+    A run is cut where one of those stands in it, and is left out if all of it is among them.
 
-    def __init__(self, items: list[Work]) -> None:
-        self._items = items
-        self._at = 0
+    Args:
+        runs: of the leaf.
+        extras: works that are let through, in order.
+        mine: their jobs.
+        next_amount: what a work asks for.
+    """
+
+    __slots__ = ("_at", "_extra", "_extras", "_item", "_mine", "_next_amount", "_run", "_runs")
+
+    def __init__(
+        self,
+        runs: Sequence[_Run],
+        extras: Sequence[Entry],
+        mine: Collection[Job],
+        next_amount: Callable[[Work], Fair],
+    ) -> None:
+        self._runs = runs
+        self._extras = extras
+        self._mine = mine
+        self._next_amount = next_amount
+        self._run = self._at = self._extra = 0
+        self._item = self._next()
 
     def __len__(self) -> int:
-        return len(self._items) - self._at
+        """0 = at the end; it is not known how many are left."""
+        return 0 if self._item is None else 1
 
-    def add(self, job: Work) -> None:
+    def add(self, job: _Item) -> None:
         raise AssertionError(f"nothing is pushed back here: {job}")
 
-    def top(self) -> Work:
-        return self._items[self._at]
+    def top(self) -> _Item:
+        assert self._item is not None, "not at the end"
+        return self._item
 
-    def take(self) -> Work:
-        self._at += 1
-        return self._items[self._at - 1]
+    def take(self) -> _Item:
+        item = self.top()
+        self._item = self._next()
+        return item
+
+    def _next(self) -> _Item | None:
+        extras = self._extras
+        while self._run < len(self._runs):
+            run = self._runs[self._run]
+            entries, start = run.entries, self._at
+            stop = len(entries)
+            is_cut = self._extra < len(extras) and extras[self._extra][0] < entries[-1][0]
+            if is_cut:
+                stop = self._at = bisect_left(entries, extras[self._extra][0], key=_key)
+            else:
+                self._run, self._at = self._run + 1, 0
+            if any(entries[at][1].job not in self._mine for at in range(start, stop)):
+                return run.item
+            if is_cut:
+                return self._next_extra()
+        return self._next_extra() if self._extra < len(extras) else None
+
+    def _next_extra(self) -> _Item:
+        work = self._extras[self._extra][1]
+        self._extra += 1
+        return _Item(work, self._next_amount(work))
 
 
 class OrderOfPlacing:
@@ -138,9 +166,13 @@ class OrderOfPlacing:
         self._session = session
         self._leaves: dict[int, _Pending] | None = None
         self._keys: dict[Job, Key] = {}
-        self._rules: WalkRules[Work] = WalkRules(
-            queue_key=queue_order(session), job_key=session.job_key, flags=session.flags
+        order = amount_order(session)
+        self._rules: WalkRules[_Item] = WalkRules(
+            queue_key=lambda row, item, freed: order(row, item.amount, freed),  # type: ignore[union-attr]
+            job_key=id,
+            flags=session.flags,
         )
+        self._is_steady = WEAKER_QUEUE_PARTIAL not in session.flags
 
     def changed(self, jobs: Iterable[Job]) -> None:
         """Tasks of these jobs were placed or evicted for good."""
@@ -172,12 +204,14 @@ class OrderOfPlacing:
         if len(extras) == 1 and len(mine) == 1:
             yield pending
             return
-        walk = QueueWalk(queues.parent, self._rules, leaves=self._items(extras, mine))
+        leaves = self._items(extras, mine)
+        kind = SteadyWalk if self._is_steady else QueueWalk
+        walk = kind(queues.parent, self._rules, leaves=leaves)
         left = len(mine)
-        while left and (work := walk.pop()) is not None:
-            if work is pending or (work.job in mine and work.job is not pending.job):
+        while left and (item := walk.pop()) is not None:
+            if item.work is not None:
                 left -= 1
-                yield work
+                yield item.work
 
     def _items(self, extras: dict[int, list[Entry]], mine: set[Job]) -> dict[int, _Items]:
         queues = self._session.columns.queues
@@ -191,9 +225,10 @@ class OrderOfPlacing:
             here = extras.get(queue, [])
             here.sort(key=_key)
             leaf = self._leaves.get(queue)
-            items = [work for _, work in here] if leaf is None else leaf.items(here, mine)
+            runs = [] if leaf is None else leaf.runs
+            items = _Items(runs, here, mine, self._session.next_amount)
             if items:
-                found[queue] = _Items(items)
+                found[queue] = items
         return found
 
     def _serves(self, job: Job) -> bool:

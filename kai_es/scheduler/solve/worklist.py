@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from kai_es.kube.labels import UNLIMITED
 from kai_es.scheduler.columns.jobs import Job
-from kai_es.scheduler.columns.queues import NO_QUEUE, Fair
+from kai_es.scheduler.columns.queues import NO_QUEUE, NOTHING, Fair
 from kai_es.scheduler.flags import WEAKER_QUEUE_PARTIAL
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
@@ -57,12 +57,25 @@ def may_be_placed(session: Session, job: Job) -> bool:
 
 
 def queue_order(session: Session) -> Callable[[int, Work | None, Fair], object]:
-    """The order of sibling queues; without a plugin that has one, by age and name."""
+    """The order of sibling queues by their next job, or by what their victims would free."""
+    order, next_amount = amount_order(session), session.next_amount
+
+    def key(row: int, work: Work | None, freed: Fair) -> object:
+        return order(row, NOTHING if work is None else next_amount(work), freed)
+
+    return key
+
+
+def amount_order(session: Session) -> Callable[[int, Fair, Fair], object]:
+    """The order of sibling queues by what their next job asks for, and by what would be freed.
+
+    Without a plugin that has one, by age and name.
+    """
     if session.ext.queue_key is not None:
         return session.ext.queue_key
     queues = session.columns.queues.queues
 
-    def by_age(row: int, _work: Work | None, _freed: Fair) -> object:
+    def by_age(row: int, _wanted: Fair, _freed: Fair) -> object:
         return queues[row].created_ms, queues[row].name
 
     return by_age
