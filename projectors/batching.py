@@ -12,7 +12,7 @@ from kai_es.events.codec import pack
 from kai_es.events.decisions import Cycle
 from kai_es.events.digest import as_given, plain
 from kai_es.events.envelope import Envelope
-from kai_es.events.snapshot import Batch, Cursor, Origin, Row
+from kai_es.events.snapshot import Batch, Cursor, Origin
 from projectors.sources import SOURCES, Part, Unit
 
 BATCH_ROWS_MAX: Final = 2_000
@@ -107,18 +107,36 @@ def batch_of(units: Sequence[Unit], *, prev: int, time: int, cursors: Mapping[Pa
 
 def batch_id(batch: Batch) -> str:
     """Deterministic id: what it continues, and a digest of its rows."""
-    return f"{batch.prev}/{hashlib.sha256(_bytes_of(batch.rows)).hexdigest()[:32]}"
+    return _id(batch, [_encoder.encode(row) for row in batch.rows])
 
 
-def _bytes_of(rows: Sequence[Row]) -> bytes:
-    """Rows as a list, cycles in the form that later fields do not change."""
-    if not any(isinstance(row, Cycle) for row in rows):
-        return _encoder.encode(rows)
-    head = _encoder.encode([None] * len(rows))[: -len(rows)]  # None is one byte
-    return head + b"".join(
-        as_given.encode(plain(row)) if isinstance(row, Cycle) else _encoder.encode(row)
-        for row in rows
-    )
+def recorded_id(batch: Batch, data: bytes) -> str:
+    """The id that a batch had when it was written, maybe by an earlier release.
+
+    Args:
+        batch: as this release reads it.
+        data: its record. Later fields change the bytes of a row even where they are not set, so
+            they are taken as they were written.
+    """
+    rows = _recorded.decode(data).rows
+    return _id(batch, [bytes(row) for row in rows])
+
+
+class _Recorded(msgspec.Struct, frozen=True):
+    """What of a batch its id is about."""
+
+    rows: list[msgspec.Raw] = []
+
+
+_recorded: Final = msgspec.msgpack.Decoder(_Recorded)
+
+
+def _id(batch: Batch, encoded: Sequence[bytes]) -> str:
+    """Of the rows as a list, cycles in the form that later fields do not change."""
+    sha = hashlib.sha256(_encoder.encode([None] * len(encoded))[: -len(encoded) or None])
+    for row, written in zip(batch.rows, encoded, strict=True):  # None is one byte
+        sha.update(as_given.encode(plain(row)) if isinstance(row, Cycle) else written)
+    return f"{batch.prev}/{sha.hexdigest()[:32]}"
 
 
 def batch_envelope(batch: Batch, *, ingest_ms: int, producer: str) -> Envelope:

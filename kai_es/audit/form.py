@@ -6,9 +6,10 @@ from kai_es.audit.findings import Findings
 from kai_es.cycle.turn import whole_decision
 from kai_es.events.decisions import Cycle, Reign
 from kai_es.events.digest import cycle_digest
+from kai_es.events.envelope import Envelope
 from kai_es.events.snapshot import Batch
 from kai_es.snapshot.world import World
-from projectors.batching import BATCH_ROWS_MAX, batch_id
+from projectors.batching import BATCH_ROWS_MAX, recorded_id
 from projectors.cycles import CYCLE_BYTES_MAX, encode_cycle
 
 RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -28,12 +29,12 @@ class Form:
         if n_bytes > RECORD_BYTES_MAX:
             self._findings.violated("13", where, f"{n_bytes} bytes, limit {RECORD_BYTES_MAX}")
 
-    def batch(self, offset: int, batch: Batch, identity: str) -> None:
-        """An accepted batch that is about to be folded."""
+    def batch(self, offset: int, batch: Batch, record: Envelope) -> None:
+        """An accepted batch that is about to be folded, and its record."""
         where = f"snapshot {offset}"
         self._findings.checked("8 accepted batches")
-        if identity != batch_id(batch):
-            self._findings.violated("digest", where, f"id {identity} is not that of its rows")
+        if record.id != recorded_id(batch, bytes(record.data)):
+            self._findings.violated("digest", where, f"id {record.id} is not that of its rows")
         n_records = len({(origin.source, origin.position) for origin in batch.origins})
         if len(batch.rows) > BATCH_ROWS_MAX and n_records > 1:
             self._findings.violated("13", where, f"{len(batch.rows)} rows")

@@ -44,7 +44,7 @@ class Reading:
         value = entry.value or b""
         self.form.record(f"{SNAPSHOT} {offset}", len(value))
         if batch.prev == self.world.offset:
-            self.form.batch(offset, batch, decode(value).id)
+            self.form.batch(offset, batch, decode(value))
             self.ledger.before(offset, batch)
             self._note_requests(batch)
         outcome = self.world.apply(offset, batch)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import zstandard
 
+from kai_es.events.digest import as_given, plain
 from kai_es.events.snapshot import AliveSeen, KindListed, Parked, ParkingEnded
 from kai_es.kube.objects import kind_of
 from kai_es.snapshot.lifecycle import Request
@@ -30,12 +31,13 @@ from kai_es.snapshot.rows import (
 from kai_es.snapshot.standing import Backoff, Mark
 from kai_es.snapshot.world import World
 
-VERSION: Final = 1
-"""Of the rows. A change of meaning raises it and adds an upcaster."""
+VERSION: Final = 2
+"""Of the rows. A change of meaning raises it and adds an upcaster. 2: rows as plain maps, so that
+new fields do not change the bytes, and so the digests, of rows that leave them out."""
 
 Upcaster = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
-UPCASTERS: Final[Mapping[int, Upcaster]] = MappingProxyType({})
+UPCASTERS: Final[Mapping[int, Upcaster]] = MappingProxyType({1: lambda rows: rows})
 """Version v -> function from the rows (builtins) of v to those of v + 1."""
 
 _LEVEL: Final = 3
@@ -111,12 +113,12 @@ def world_of(rows: Iterable[StateRow]) -> World:
 
 def digest(world: World) -> str:
     """Hex SHA-256 of the state."""
-    return _digest(encoder.encode(row) for row in rows_of(world))
+    return _digest(as_given.encode(plain(row)) for row in rows_of(world))
 
 
 def encode(world: World) -> Encoded:
     """The state as a compressed checkpoint."""
-    encoded = [encoder.encode(row) for row in rows_of(world)]
+    encoded = [as_given.encode(plain(row)) for row in rows_of(world)]
     found = _digest(encoded)
     document = _Document(version=VERSION, digest=found, rows=msgspec.Raw(_array(encoded)))
     raw = encoder.encode(document)
