@@ -278,12 +278,24 @@ class QueueShare(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: float = 0.0
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Queue"):
-    """A node of the queue tree. Its identity in every reference to it is its name.
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the status writer has written of a queue.
 
     totals:     `allocated`, `allocatedNonPreemptible`, `requested` and `childQueues` of the status
                 as JSON, keys sorted, "" = none of them is set.
     conditions, as_of: as of a pod group.
+    """
+
+    totals: str = ""
+    conditions: str = ""
+    as_of: int = 0
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Queue"):
+    """A node of the queue tree. Its identity in every reference to it is its name.
+
+    No more fields, or old records change: from 16 on, the tag included, MessagePack has another
+    head for a map, whatever of them is set.
     """
 
     uid: str
@@ -299,9 +311,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="
     memory: QueueShare = QueueShare()
     preempt_min_runtime_ms: int | None = None
     reclaim_min_runtime_ms: int | None = None
-    totals: str = ""
-    conditions: str = ""
-    as_of: int = 0
+    status: QueueStatus = QueueStatus()
 
 
 class PriorityClass(

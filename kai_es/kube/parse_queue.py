@@ -6,14 +6,14 @@ from typing import Any, Final
 import msgspec
 
 from kai_es.kube.conditions import json_text, split_conditions
-from kai_es.kube.objects import Queue, QueueShare
+from kai_es.kube.objects import Queue, QueueShare, QueueStatus
 from kai_es.kube.shape import Int64, Metadata, shaped, uid_of
 from kai_es.kube.times import duration_ms, time_ms
 
 KIND: Final = "Queue"
 DEFAULT_PRIORITY: Final = 100
 TOTALS: Final = ("allocated", "allocatedNonPreemptible", "childQueues", "requested")
-"""What `Queue.totals` holds of a queue's status."""
+"""What `QueueStatus.totals` holds of a queue's status."""
 
 
 class _Camel(msgspec.Struct, rename="camel", gc=False):
@@ -91,9 +91,11 @@ def parse_queue(raw: object) -> Queue:
         reclaim_min_runtime_ms=(
             duration_ms(reclaim, what=what, field="spec.reclaimMinRuntime") if reclaim else None
         ),
-        totals=json_text({name: status[name] for name in TOTALS if status.get(name)}),
-        conditions=conditions,
-        as_of=as_of,
+        status=QueueStatus(
+            totals=json_text({name: status[name] for name in TOTALS if status.get(name)}),
+            conditions=conditions,
+            as_of=as_of,
+        ),
     )
 
 

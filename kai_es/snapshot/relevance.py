@@ -2,7 +2,14 @@
 
 import msgspec
 
-from kai_es.kube.objects import ClusterObject, Pod, PodGroup, Queue, SchedulingCondition
+from kai_es.kube.objects import (
+    ClusterObject,
+    Pod,
+    PodGroup,
+    Queue,
+    QueueStatus,
+    SchedulingCondition,
+)
 from kai_es.snapshot.effective import TaskState
 
 
@@ -30,7 +37,7 @@ def read_part(obj: ClusterObject, *, has_marks: bool) -> ClusterObject:
         case Pod():
             return msgspec.structs.replace(obj, closed_request="", scheduled="", bound="")
         case Queue():
-            return msgspec.structs.replace(obj, totals="", conditions="", as_of=0)
+            return msgspec.structs.replace(obj, status=QueueStatus())
         case PodGroup():
             obj = msgspec.structs.replace(obj, resources="", conditions="", as_of=0)
             if has_marks:

@@ -39,8 +39,8 @@ def queue_patch(
     now = totals_of(sums)
     if children:
         now["childQueues"] = children
-    changes = difference(decoded(queue.totals), now)
+    changes = difference(decoded(queue.status.totals), now)
     if not changes:
         return None
-    status = {**changes, "conditions": as_of_condition(queue.conditions, offset)}
+    status = {**changes, "conditions": as_of_condition(queue.status.conditions, offset)}
     return Patch(QUEUES, "", queue.name, {"status": status}, "status")

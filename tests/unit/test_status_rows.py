@@ -62,8 +62,8 @@ def test_group_keeps_scheduling_conditions_whole():
 
 def test_queue_keeps_totals():
     queue = a_queue(requested={"cpu": "1"}, childQueues=["b"], allocated={}, conditions=[OURS])
-    assert queue.totals == '{"childQueues":["b"],"requested":{"cpu":"1"}}'
-    assert queue.as_of == 41
+    assert queue.status.totals == '{"childQueues":["b"],"requested":{"cpu":"1"}}'
+    assert queue.status.as_of == 41
 
 
 def test_status_writes_are_nothing_that_decide_reads():
