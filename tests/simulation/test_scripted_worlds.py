@@ -2,10 +2,12 @@
 
 import asyncio
 
+from kai_es.eventlog.lease import LEASE_S
 from kai_es.events.catalogue import DECISIONS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.decisions import CycleChunk
 from kai_es.simulate.faults import Fault
+from tests.worlds.truth import LEASE_MAX_S
 from tests.worlds.world import FOR_EVER, run_seed
 
 SEED = 18
@@ -16,6 +18,50 @@ def n_cycles(world):
     """Cycles in the log, whether or not anybody has seen them."""
     records = [unpack(decode(e.value)) for e in world.store.partitions[DECISIONS, 0].entries]
     return len({record.cycle for record in records if isinstance(record, CycleChunk)})
+
+
+def test_no_writer_sends_under_a_lease_that_is_too_old():
+    """Nobody has taken its role, so that no fence but its own look at the lease stops it."""
+
+    async def script(world):
+        for name in ("binder", "scheduler", "informer"):
+            await asyncio.sleep(1)
+            leader, *others = [slot for slot in world.slots if slot.name.startswith(name)]
+            for slot in others:
+                slot.is_down = True
+                slot.crash()
+            await asyncio.sleep(LEASE_S + 1)  # by now the first one leads
+            life = leader.life
+            leader.pause()
+            await asyncio.sleep(LEASE_MAX_S + 2)
+            leader.resume()
+            await asyncio.sleep(3)
+            assert leader.life is not life, f"{leader.name} found nothing to send"
+            for slot in others:
+                slot.is_down = False
+
+    run_seed(SEED, script)
+
+
+def test_of_two_leaders_one_goes_on():
+    """The lease of a leader is given away while it believes to have it (invariant 12)."""
+    seen = []
+
+    async def script(world):
+        world.leadership.forget("scheduler-default")
+        for _ in range(3):
+            before = n_cycles(world)
+            await asyncio.sleep(15)
+            states = [
+                slot.part.status.state
+                for slot in world.slots
+                if slot.name.startswith("scheduler") and slot.life is not None
+            ]
+            seen.append((n_cycles(world) - before, states.count("leading")))
+            world.leadership.forget("scheduler-default")
+
+    run_seed(SEED, script)
+    assert all(made > 0 and leading == 1 for made, leading in seen), seen
 
 
 def test_others_are_bound_while_one_group_is_refused_for_ever():

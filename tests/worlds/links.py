@@ -187,6 +187,7 @@ class LinkedLeadership:
 
         async def renew_if_reached():
             self._life.check("lease")
+            await asyncio.sleep(self._life.latency_s())  # others may send meanwhile
             return await renew()
 
         async def release_if_reached():
