@@ -20,6 +20,9 @@ SHAPES = {
     "apiserver": "benchmarks.apiserver",
     "binds": "benchmarks.cluster_parts",
     "books": "benchmarks.books",
+    **dict.fromkeys(
+        ("e2e-fill", "e2e-live", "e2e-gang", "e2e-idle", "e2e-full"), "benchmarks.end_to_end"
+    ),
     "intake": "benchmarks.cluster_parts",
     "latency": "benchmarks.latency",
     "latency-kafka": "benchmarks.latency",

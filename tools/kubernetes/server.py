@@ -118,6 +118,12 @@ class Kubernetes:
         """Whether both run."""
         return all(p is not None and p.poll() is None for p in (self._api, self._etcd))
 
+    def pids(self) -> tuple[int, int]:
+        """Of the API server and of etcd."""
+        assert self._api is not None, "not started"
+        assert self._etcd is not None, "not started"
+        return self._api.pid, self._etcd.pid
+
     def start_etcd(self) -> None:
         """Start etcd alone and wait until it serves."""
         url, peer = self._etcd_url, f"http://127.0.0.1:{self._peer_port}"
