@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -194,6 +195,7 @@ def test_parts_of_the_command_line_are_workers(site):
                 *("--kafka", site.bootstrap, "--prefix", site.prefix, "--database", site.url),
                 *("--listen", "127.0.0.1:0", "--data", str(site.folder)),
             ],
+            env={**os.environ, "TMPDIR": str(site.folder)},  # for the places of its workers
             stdout=out,
             stderr=out,
         )
@@ -218,6 +220,7 @@ def test_worker_that_cannot_go_on_ends_with_its_process(site):
                 *("--kafka", site.bootstrap, "--prefix", site.prefix, "--database", site.url),
                 *("--listen", "127.0.0.1:0", "--data", str(site.folder)),
             ],
+            env={**os.environ, "TMPDIR": str(site.folder)},  # for the places of its workers
             stdout=out,
             stderr=out,
         )

@@ -75,7 +75,7 @@ class KafkaPlatform(Platform):
         return [*super().argv(name), "--listen", f"127.0.0.1:{self.ports[name]}"]
 
     def env(self, name):
-        return {ENV_INSTANCE: name}
+        return {ENV_INSTANCE: name, "TMPDIR": str(self._home)}
 
     # -- what a process says of itself
 

@@ -32,7 +32,9 @@ class Parts:
         argv += ["--listen", f"127.0.0.1:{port}"]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self.process = process.start(argv, log=self.log, env={**os.environ, **(env or {})})
+        # Faust's workers keep their places in the folder for temporary files.
+        own = {"TMPDIR": str(folder)} if "kafka" in options else {}
+        self.process = process.start(argv, log=self.log, env={**os.environ, **own, **(env or {})})
 
     async def says(self, *words, beside=()):
         """Wait until /readyz has these words; `beside` must not be in it then."""

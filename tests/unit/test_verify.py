@@ -7,6 +7,7 @@ from kai_es.events.catalogue import BIND_REQUESTS, SNAPSHOT
 from kai_es.events.decisions import Gate, Pipeline, Verdict
 from kai_es.events.digest import cycle_digest
 from kai_es.events.requests import BindRequested, request_id
+from kai_es.kube.labels import APP_LABEL, RESERVATION_APP
 from kai_es.kube.objects import GpuRequest
 from projectors.batching import batch_envelope
 from tests.histories.builders import (
@@ -242,6 +243,24 @@ def test_shares_by_memory_are_counted_without_their_rounding():
 def with_gpu(pod, **asked):
     spec = msgspec.structs.replace(pod.spec, gpu=GpuRequest(count=1, **asked))
     return msgspec.structs.replace(pod, spec=spec)
+
+
+def test_a_reservation_that_outlives_its_users_holds_no_device():
+    """The binder takes it away before it gives the device to somebody else."""
+    labels = {APP_LABEL: RESERVATION_APP}
+    kept = a_pod("r", gpus=1, node="n1", phase="Running", labels=labels, gpu_groups=("dev",))
+    pods = [a_pod(name, gpus=1) for name in "ab"]
+    rows = (a_reign(), seen(SMALL), seen(kept), *(seen(pod) for pod in pods))
+    informed = (signed(a_cycle(1, offset=0)),), (seen(SMALL, rv=2),)
+    binds = [a_bind(pod, SMALL) for pod in pods]
+    assert found(rows, *informed, (signed(a_cycle(2, *binds, offset=2)),)) == []
+
+
+def test_what_etcd_has_forgotten_may_be_bound_again():
+    again = seen(POD, incarnation=1)
+    second = (signed(a_cycle(2, a_bind(POD, NODE), offset=3)),)
+    history = (START, (BIND,), (bound(1, POD, NODE),), (again, seen(NODE, incarnation=1)), second)
+    assert found(*history, (bound(2, POD, NODE),)) == []
 
 
 def test_shared_devices_count_as_whole_ones():
