@@ -15,7 +15,7 @@ from kai_es.intake.publisher import Change, Publisher
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWatch, WatchItem
-from kai_es.ports.errors import GoneError, RefusedError, UnavailableError
+from kai_es.ports.errors import ConflictError, GoneError, RefusedError, UnavailableError
 
 PAGE: Final = 500  # objects; a page of large pods stays below 4 MiB
 SILENCE_S: Final = 75.0  # bookmarks come once a minute
@@ -70,6 +70,10 @@ class Reflector:
                 self._failed(exc)
                 self.problem = f"API server unavailable: {exc}"
                 await self._clock.sleep(self._backoff.next_s(at_least_s=exc.retry_after_s))
+            except ConflictError as exc:  # no answer to a list: something stands in between
+                self._failed(exc)
+                self.problem = f"unexpected answer of the API server: {exc}"
+                await self._clock.sleep(self._backoff.next_s())
 
     # -- list
 

@@ -121,3 +121,16 @@ def test_no_cycle_is_recorded_while_the_stream_is_down():
     assert before > 0
     assert after - before <= 1, "at most the one that waits to be seen"
     assert figures.n_cycles > after
+
+
+def test_informer_outlives_answers_that_make_no_sense():
+    async def script(world):
+        await asyncio.sleep(3)
+        nonsense = Fault(action="error", code=409, client="informer", verb="list")
+        world.site.api.faults.rules = [nonsense]
+        world.site.store.compact(world.site.store.rv)
+        world.site.api.administer("POST", "drop-watches", {})
+        await asyncio.sleep(3)
+        assert nonsense.acted
+
+    run_seed(SEED, script)

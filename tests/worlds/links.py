@@ -8,7 +8,6 @@ import contextvars
 import random
 from contextlib import aclosing
 
-from kai_es.binder.service import ROLE as BINDER_ROLE
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.kube.labels import RESERVATION_APP
 from kai_es.ports.errors import FencedError, UnavailableError
@@ -289,9 +288,16 @@ class LinkedCluster:
             )
         )
 
+    async def set_conditions(self, namespace, pod, conditions, **rest):
+        await self._sends()
+        return await self._call(
+            lambda: self._cluster.set_conditions(namespace, pod, conditions, **rest)
+        )
+
     async def _sends(self):
-        """A write of the binder, which must have its role."""
-        self._truth.sends(self._life, BINDER_ROLE)
+        """A write, for which the process must have its role."""
+        for role in self._life.leases:
+            self._truth.sends(self._life, role)
         await self._life.sends()
 
     def _now_ms(self):

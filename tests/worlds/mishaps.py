@@ -8,7 +8,7 @@ from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
 from tests.worlds.jobs import POOLS
 
-WRITERS = ("informer", "snapshot", "scheduler", "binder")
+WRITERS = ("informer", "snapshot", "scheduler", "binder", "status")
 
 WRITES_WITHIN_S = 5.0
 """A leader writes that often; a standby does not write."""
@@ -204,7 +204,7 @@ class Mishaps:
             action=chance.choice(("error", "close", "lose", "delay")),
             code=chance.choice((429, 500, 503, 504, 409)),
             delay_ms=chance.choice((50, 2000)),
-            client=chance.choice(("informer", "binder")),
+            client=chance.choice(("informer", "binder", "binder", "status")),
             verb=chance.choice((None, "list", "watch", "get", "create", "delete", "patch")),
             probability=chance.choice((0.2, 0.5, 1.0)),
         )

@@ -14,6 +14,7 @@ from kai_es.reader import View
 from kai_es.runtime.configuration import ON_SIMULATED
 from kai_es.scheduler.config import Config
 from kai_es.simulate.books import MemoryDecayedUsage
+from kai_es.status.service import StatusWriter
 from projectors.checkpoint import Cadence
 from streams.books import Books
 from streams.checkpointer import Checkpointer
@@ -129,11 +130,12 @@ class Slot:
         asyncio.get_running_loop().resume(life)
 
 
-def slots(world, copies):
+def slots(world, copies, n_status):
     """All processes, `copies` of each, schedulers for each shard; one of the books."""
     found = []
+    n_of = {"books": 1, "status": n_status}
     for name, make in MAKERS.items():
-        n = 1 if name == "books" else copies
+        n = n_of.get(name, copies)
         found += [Slot(f"{name}-{chr(97 + i)}", world, partial(make, world)) for i in range(n)]
     for number, pool in enumerate(world.users.pools):
         make = partial(scheduler, world, number)
@@ -193,6 +195,15 @@ def binder(world, life, log):
     )
 
 
+def status(world, life, log):
+    clock = LifeClock(life)
+    return StatusWriter(
+        cluster=LinkedCluster(life, world.site, world.truth),
+        view=View(log, clock),
+        **_common(world, life, log),
+    )
+
+
 def books(world, life, log):
     return local_books(log, LifeClock(life), world.usage, world.history, world.checkpoints)
 
@@ -228,5 +239,6 @@ MAKERS = {
     "informer": informer,
     "snapshot": snapshot,
     "binder": binder,
+    "status": status,
     "books": books,
 }

@@ -10,6 +10,7 @@ from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
 from kai_es.kube.labels import (
+    AS_OF,
     GPU_FRACTION,
     GPU_GROUP_LABEL,
     GPU_GROUPS_PREFIX,
@@ -22,6 +23,7 @@ from kai_es.snapshot.lifecycle import ENDED_PHASES
 from tests.worlds.accounts import TrueUse
 from tests.worlds.failure import Failures
 
+_AS_OF = AS_OF.encode()
 _NODE_NAME = POD.fields.index("spec.nodeName")
 _PHASE = POD.fields.index("status.phase")
 
@@ -138,12 +140,21 @@ class Truth:
     def told(self, kind, changes):
         uids = self.alive.setdefault(kind, {})
         for change in changes:
+            if change.before is not None and _AS_OF in change.before.body:
+                self._as_of(kind, change)
             if kind == "Pod":
                 self._pod(change)
             if change.type == "DELETED":
                 uids.pop(change.after.uid, None)
             else:
                 uids[change.after.uid] = change.after.key
+
+    def _as_of(self, kind, change):
+        """No status is replaced by one that was computed from an older state (invariant 16)."""
+        before, after = (_as_of(stored.object()) for stored in (change.before, change.after))
+        if after < before:
+            text = f"{kind} {change.after.key}: a status as of {before} became one of {after}"
+            self._failures.violated("16", text)
 
     def _pod(self, change):
         """Note from which version on a pod holds its node, and does not any more."""
@@ -238,6 +249,14 @@ class Truth:
         for group, share in shares.items():
             if share > 1:
                 self._failures.violated("5", f"device {group} of {node} is shared out {share}")
+
+
+def _as_of(obj):
+    """Offset from which the status of an object was computed."""
+    found = [(obj["metadata"].get("annotations") or {}).get(AS_OF, "0")]
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    found += [c["message"] for c in conditions if c["type"] == AS_OF]
+    return max(map(int, found))
 
 
 def _is_reservation(pod):
