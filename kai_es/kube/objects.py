@@ -292,11 +292,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Queue"):
-    """A node of the queue tree. Its identity in every reference to it is its name.
-
-    No more fields, or old records change: from 16 on, the tag included, MessagePack has another
-    head for a map, whatever of them is set.
-    """
+    """A node of the queue tree. Its identity in every reference to it is its name."""
 
     uid: str
     name: str
