@@ -126,24 +126,24 @@ class RealCluster:
         for body in bodies:
             body["spec"] |= {"schedulerName": "nobody", "priorityClassName": ""}
         path = f"/api/v1/namespaces/{SPACE}/pods"
-        creates = await self._rate((path, body) for body in bodies)
+        creates = await self._rate(("POST", path, body) for body in bodies)
         target = {"kind": "Node", "name": "none"}
         binds = await self._rate(
-            (f"{path}/{name}/binding", {"metadata": {"name": name}, "target": target})
+            ("POST", f"{path}/{name}/binding", {"metadata": {"name": name}, "target": target})
             for name in names
         )
-        await self.call("DELETE", path, {"gracePeriodSeconds": 0})
+        await self._rate(("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0}) for name in names)
         return {"bare_creates_per_s": creates, "bare_binds_per_s": binds}
 
-    async def _rate(self, posts: Iterable[tuple[str, Any]]) -> float:
+    async def _rate(self, calls: Iterable[tuple[str, str, Any]]) -> float:
         turn = asyncio.Semaphore(CONNECTIONS)
 
-        async def one(path: str, body: Any) -> None:
+        async def one(method: str, path: str, body: Any) -> None:
             async with turn:
-                await self.call("POST", path, body)
+                await self.call(method, path, body)
 
         start_s = perf_counter()
-        done = await asyncio.gather(*(one(*post) for post in posts))
+        done = await asyncio.gather(*(one(*call) for call in calls))
         return round(len(done) / (perf_counter() - start_s), 1)
 
     # -- the parts
