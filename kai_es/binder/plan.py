@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from kai_es.events.requests import (
+    BUDGET,
     Answer,
     AttemptFailed,
     BindRequested,
@@ -190,6 +191,7 @@ class Course:
         self._to_undo = prepares and recovered
         self._pausing = False
         self._left: Result | None = None
+        self._forbidden: Answer | None = None
         self._labels: tuple[str, ...] = ()
         """Of shared devices, as last seen."""
 
@@ -255,6 +257,11 @@ class Course:
             return End(self._verdict)
         self._verdict = self._failed(DENIED.get(answer.status, "denied"), answer, final=True)
         return Look()
+
+    def over_budget(self, answer: Answer) -> Step:
+        """A disruption budget does not allow the eviction now; it may, once other pods run."""
+        self._forbidden = answer
+        return self._next_attempt(BUDGET, answer)
 
     def unavailable(self, answer: Answer, *, after_s: float = 0.0) -> Step:
         """No answer, or one that may be another next time; the outcome of a write is unknown."""
@@ -326,6 +333,8 @@ class Course:
         if is_bind and pod.node:
             return self._refused(BOUND_ELSEWHERE, Answer(message=f"bound to {pod.node}"))
         if now_ms > self.request.not_after_ms:
+            if self._forbidden is not None:
+                return self._failed(BUDGET, self._forbidden, final=True)
             return self._refused(EXPIRED, Answer())
         if is_bind and pod.gated:
             return self._failed(GATED, Answer(message="has scheduling gates"), final=True)

@@ -38,12 +38,14 @@ from kai_es.binder.preparation import (
 )
 from kai_es.binder.progress import Progress
 from kai_es.binder.results import Results
-from kai_es.events.requests import Answer, BindRequested, Refused, Request, Result
+from kai_es.events.requests import BUDGET, Answer, BindRequested, Refused, Request, Result
 from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites
 from kai_es.ports.errors import (
+    AnswerError,
+    BudgetError,
     ConflictError,
     DeniedError,
     FencedError,
@@ -277,6 +279,8 @@ class Walker:
                 node=request.node,
                 annotations=_annotations(request),
             )
+        if request.eviction == BUDGET:
+            return self._cluster.evict(request.namespace, request.pod, uid=request.pod_uid, rv=rv)
         return self._cluster.delete(
             PODS, request.namespace, request.pod, uid=request.pod_uid, rv=rv
         )
@@ -287,6 +291,7 @@ _SAYS_NO: Final = (
     PreparationError,
     PodMovedError,
     PodLeftError,
+    BudgetError,
     ConflictError,
     GoneError,
     RefusedError,
@@ -306,6 +311,8 @@ def _after(course: Course, exc: Exception) -> tuple[str, Step]:
             found = "missing", course.missing(exc.answer)
         case ConflictError():
             found = "conflict", course.conflicted(_said(exc))
+        case BudgetError():
+            found = "budget", course.over_budget(_said(exc))
         case GoneError():
             found = "missing", course.missing(_said(exc))
         case RefusedError():
@@ -323,5 +330,5 @@ def _annotations(request: BindRequested) -> dict[str, str]:
     return found
 
 
-def _said(exc: ConflictError | GoneError | RefusedError | UnavailableError) -> Answer:
+def _said(exc: AnswerError | UnavailableError) -> Answer:
     return Answer(status=exc.status, reason=exc.reason, message=exc.message)

@@ -41,7 +41,7 @@ BAD_INPUT_ERRORS: Final = (
 
 COMMANDS: Final = (
     *("demo", "up", "run", "decide", "cycles", "replay", "explain", "report", "capture"),
-    *("rebuild", "log", "deadletter", "simulate"),
+    *("rebuild", "log", "deadletter", "simulate", "resource-reservation"),
 )
 """Subcommands in the order of the help text; each is the module `kai_es.cli.<name>`."""
 
@@ -107,4 +107,4 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _load(name: str) -> Command:
-    return cast(Command, importlib.import_module(f"kai_es.cli.{name}"))
+    return cast(Command, importlib.import_module(f"kai_es.cli.{name.replace('-', '_')}"))

@@ -12,6 +12,7 @@ from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import CorruptLogError, FencedError, GoneError, UnavailableError
 from kai_es.ports.race import race
 from kai_es.runtime import logs
+from kai_es.runtime.binding import add_binder_arguments
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.crew import PartEndedError, run_crew
 from kai_es.runtime.doors import doors
@@ -44,6 +45,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     parser.add_argument("--exit-with-stdin", action="store_true", help=argparse.SUPPRESS)
     add_arguments(parser)
+    add_binder_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import sys
 
 from kai_es.cli.exits import OK
 from kai_es.runtime import logs
+from kai_es.runtime.binding import add_binder_arguments
 from kai_es.runtime.embedded import ALL_PARTS, embedded
 from kai_es.runtime.settings import add_arguments, from_args
 from kai_es.runtime.stopping import stop_event
@@ -27,6 +28,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--simulate", action="store_true", help="on a simulated API server instead of a cluster"
     )
     add_arguments(parser)
+    add_binder_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:

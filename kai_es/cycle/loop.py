@@ -17,6 +17,7 @@ from kai_es.cycle.turn import Decide, turn
 from kai_es.cycle.usage import UsageFeed
 from kai_es.events.catalogue import DECISIONS
 from kai_es.events.decisions import Bind, Cycle, CycleInputs, Evict, Gate, GateChange, Verdict
+from kai_es.events.requests import DELETE
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.errors import FencedError, UnavailableError
@@ -146,7 +147,14 @@ class CycleLoop:
             if gate.verdict is Verdict.CLOSED or not self._is_due(world, shard, gate, now_ms):
                 return self._gate_change(power, shard, gate, now_ms), None
             cycle = await self._decide(world, power, self._inputs(shard, gate, now_ms))
-        return to_records(cycle, partition=here.partition, ingest_ms=here.clock.now_ms()), cycle
+            config = world.snapshot.config(here.shard)
+        records = to_records(
+            cycle,
+            partition=here.partition,
+            ingest_ms=here.clock.now_ms(),
+            eviction=DELETE if config is None else config.settings.get("eviction", DELETE),
+        )
+        return records, cycle
 
     def _is_due(self, world: World, shard: Shard, gate: Gate, now_ms: int) -> bool:
         if self._changed or shard.resume or gate.verdict < shard.gate.verdict:

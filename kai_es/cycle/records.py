@@ -7,7 +7,7 @@ from kai_es.cycle.turn import requests_in
 from kai_es.events.catalogue import BIND_REQUESTS, DECISIONS, TOPICS, partition_of
 from kai_es.events.codec import pack
 from kai_es.events.decisions import Bind, Cycle, Evict, GateChange, Reign, ReignEnd
-from kai_es.events.requests import BindRequested, EvictRequested, Request, request_id
+from kai_es.events.requests import DELETE, BindRequested, EvictRequested, Request, request_id
 from kai_es.ports.eventlog import Out
 from projectors.cycles import chunks_of
 
@@ -21,21 +21,25 @@ def producer_of(shard: str) -> str:
     return f"scheduler-{shard}"
 
 
-def to_records(cycle: Cycle, *, partition: int, ingest_ms: int) -> list[Out]:
+def to_records(
+    cycle: Cycle, *, partition: int, ingest_ms: int, eviction: str = DELETE
+) -> list[Out]:
     """All records of a cycle: all of them become durable, or none.
 
     Args:
         cycle: as decided.
         partition: of `decisions`, that of the shard.
         ingest_ms: the shell's clock.
+        eviction: how the shard evicts, see `EvictRequested`.
     """
-    return [*_request_records(cycle, ingest_ms), *_chunk_records(cycle, partition, ingest_ms)]
+    requests = _request_records(cycle, ingest_ms, eviction)
+    return [*requests, *_chunk_records(cycle, partition, ingest_ms)]
 
 
-def _request_records(cycle: Cycle, ingest_ms: int) -> Iterator[Out]:
+def _request_records(cycle: Cycle, ingest_ms: int, eviction: str) -> Iterator[Out]:
     n_partitions = TOPICS[BIND_REQUESTS].partitions
     for op in requests_in(cycle):
-        request = _request(cycle, op)
+        request = _request(cycle, op, eviction)
         envelope = pack(
             request,
             topic=BIND_REQUESTS,
@@ -67,7 +71,7 @@ def _chunk_id(cycle: Cycle, n: int) -> str:
     return f"{cycle.shard}/{cycle.cycle}/{n}"
 
 
-def _request(cycle: Cycle, op: Bind | Evict) -> Request:
+def _request(cycle: Cycle, op: Bind | Evict, eviction: str) -> Request:
     identity = request_id(shard=cycle.shard, cycle=cycle.cycle, pod_uid=op.pod_uid)
     now_ms = cycle.inputs.now_ms
     if isinstance(op, Bind):
@@ -112,6 +116,7 @@ def _request(cycle: Cycle, op: Bind | Evict) -> Request:
         message=op.message,
         gang_size=op.gang_size,
         beneficiary=op.beneficiary,
+        eviction=eviction,
     )
 
 

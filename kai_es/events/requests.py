@@ -3,9 +3,15 @@
 Key: pod uid. Ids of requests are `<shard>/<cycle>/<pod uid>`.
 """
 
+from typing import Final
+
 import msgspec
 
 from kai_es.events.decisions import ClaimGrant, ExtendedGrant, ZoneAmount
+
+DELETE: Final = "delete"
+BUDGET: Final = "budget"
+"""Of evictions: whether disruption budgets are heeded. Also the code of one that they forbade."""
 
 
 def request_id(*, shard: str, cycle: int, pod_uid: str) -> str:
@@ -55,7 +61,10 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="evict"):
-    """Order to evict one pod. Reference: scheduler-core §11.2."""
+    """Order to evict one pod. Reference: scheduler-core §11.2.
+
+    eviction: `delete`, or `budget`: within disruption budgets, waiting for them to `not_after_ms`.
+    """
 
     request_id: str
     shard: str
@@ -74,6 +83,7 @@ class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     message: str = ""
     gang_size: int = 1
     beneficiary: str = ""
+    eviction: str = DELETE
 
 
 Request = BindRequested | EvictRequested

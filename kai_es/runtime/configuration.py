@@ -1,16 +1,13 @@
 """The shard's configuration from a file, as the object that the informer publishes."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.settings import Settings
 from kai_es.scheduler import config
 from kai_es.scheduler.config_file import parse_yaml
 from kai_es.usage.window import UsageParamsError, usage_params
-
-ON_SIMULATED: Final[tuple[str, ...]] = ()
-"""Withheld on a simulated cluster, whose nodes need no reservation pods (docs/adr/0001)."""
 
 
 def shard_configs(settings: Settings) -> list[dict[str, Any]]:
@@ -21,8 +18,6 @@ def shard_configs(settings: Settings) -> list[dict[str, Any]]:
     """
     try:
         fields = parse_yaml(Path(settings.config).read_text()) if settings.config else {}
-        if settings.simulated:
-            fields.setdefault("withheld", ON_SIMULATED)
         found = config.Config(**fields)
         usage_params(None if found.usage_params is None else {"usageParams": found.usage_params})
     except OSError as exc:

@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from kai_es.ports.errors import ConfigError
+from kai_es.runtime.binding import as_arguments
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.supervise import Child, Supervisor
@@ -59,9 +60,7 @@ class Stack:
         self.supervisor.start(Child(CLUSTER, [*argv, "--seed", str(seed)]))
         for _ in range(int(START_S / _POLL_S)):
             if (folder / "url").exists():
-                self.settings = replace(
-                    self.settings, kubeconfig=str(folder / "kubeconfig"), simulated=True
-                )
+                self.settings = replace(self.settings, kubeconfig=str(folder / "kubeconfig"))
                 return
             await asyncio.sleep(_POLL_S)
         raise ConfigError(
@@ -76,10 +75,9 @@ class Stack:
             argv += ["--kubeconfig", self.settings.kubeconfig]
         if self.settings.config:
             argv += ["--config", self.settings.config]
-        if self.settings.simulated:
-            argv.append("--simulated")
         if self.settings.mirror_bind_requests:
             argv.append("--mirror-bind-requests")
+        argv += as_arguments(self.settings.binder)
         self.supervisor.start(Child(PARTS, argv))
 
 

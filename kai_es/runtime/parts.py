@@ -20,6 +20,7 @@ from kai_es.ports.errors import ConfigError, UnavailableError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
 from kai_es.ports.stores import CheckpointStore, UsageStore
 from kai_es.reader import View
+from kai_es.runtime.binding import binder_settings
 from kai_es.runtime.books import BOOKS, books_of, books_parts
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
@@ -156,6 +157,7 @@ async def _binder(wiring: Wiring) -> Part:
         offsets=wiring.offsets,
         clock=wiring.clock,
         holder=wiring.holder,
+        settings=binder_settings(wiring.settings.binder),
     )
     return Part(
         name="binder",

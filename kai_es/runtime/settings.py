@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kai_es.runtime.binding import given
 from kai_es.runtime.kafka_security import kafka_security
 
 ENV_DATA: Final = "KAI_ES_DATA"
@@ -32,7 +33,7 @@ class Settings:
     kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
     config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
     mirror_bind_requests: bind requests are shown as objects, for `kubectl get bindrequests`.
-    simulated:  the cluster is simulated, so its nodes share devices without reservation pods.
+    binder:     its flags that were given; see `runtime.binding`.
     """
 
     data: Path
@@ -42,9 +43,9 @@ class Settings:
     kubeconfig: str = ""
     config: str = ""
     shard: str = DEFAULT_SHARD
-    simulated: bool = False
     mirror_bind_requests: bool = False
     kafka_security: Mapping[str, Any] = field(default_factory=dict)
+    binder: Mapping[str, str] = field(default_factory=dict)
 
 
 def default_data(environ: Mapping[str, str] = os.environ) -> Path:
@@ -109,7 +110,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"bindrequests` (${ENV_MIRROR}=true)",
     )
     parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
-    parser.add_argument("--simulated", action="store_true", help=argparse.SUPPRESS)
 
 
 def from_args(args: argparse.Namespace) -> Settings:
@@ -127,7 +127,7 @@ def from_args(args: argparse.Namespace) -> Settings:
         kubeconfig=getattr(args, "kubeconfig", ""),
         config=getattr(args, "config", ""),
         shard=getattr(args, "shard", DEFAULT_SHARD),
-        simulated=getattr(args, "simulated", False),
         mirror_bind_requests=getattr(args, "mirror_bind_requests", False),
         kafka_security=kafka_security() if kafka else {},
+        binder=given(args),
     )

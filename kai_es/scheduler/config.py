@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from kai_es.events.requests import BUDGET, DELETE
 from kai_es.kube.labels import (
     CPU_WORKER_LABEL,
     GPU_WORKER_LABEL,
@@ -85,6 +86,8 @@ class Config:
     usage_params: which history counts for fair share, as in the reference's
         `usageDBConfig.usageParams`; None = none does. Read by the shell (`usage.window`): the core
         gets the figures as an input.
+    eviction: how pods are evicted: `delete`, as by Kubernetes' own preemption, or `budget`, within
+        their disruption budgets. Read by the shell: it travels with the request to the binder.
     withheld: features (`solve.support`) whose pods wait: the rest of the system cannot serve them.
     """
 
@@ -112,7 +115,8 @@ class Config:
     stuck_in_releasing_ms: int = 120_000
     schedule_period_ms: int = 1_000
     usage_params: Mapping[str, Any] | None = None
-    withheld: tuple[str, ...] = ("gpu-fraction", "gpu-memory")
+    eviction: str = DELETE
+    withheld: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check what the types cannot."""
@@ -132,6 +136,8 @@ class Config:
                 raise ConfigError(
                     f"queueDepthPerAction.{action} is {depth}, want −1 (all) or 0 and more"
                 )
+        if self.eviction not in (DELETE, BUDGET):
+            raise ConfigError(f"eviction is {self.eviction!r}, want {DELETE} or {BUDGET}")
         if self.max_consolidation_preemptees < -1:
             raise ConfigError(
                 f"maxNumberConsolidationPreemptees is {self.max_consolidation_preemptees}, "

@@ -1,7 +1,7 @@
 """A `Config` as the reference's `SchedulerConfiguration` and `SchedulerParams`.
 
 The counterpart of `config_file`: what it reads back is equal, save settings that the reference has
-no place for (`withheld`, names of labels).
+no place for (`eviction`, `withheld`, names of labels).
 
 Reference: pkg/scheduler/conf (scheduler-core §2.2, §2.3); plugins §12.2.
 """

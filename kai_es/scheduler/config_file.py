@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from kai_es.events.requests import BUDGET, DELETE
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.times import duration_ms
 from kai_es.scheduler.config import (
@@ -124,6 +125,7 @@ def _configuration(place: Place) -> dict[str, Any]:
         "queueDepthPerAction": _depths,
         "scenarioSearchBudgets": _budgets,
         "usageDBConfig": _usage_params,
+        "eviction": _eviction,
     }
     names = {
         "actions": "actions",
@@ -131,6 +133,7 @@ def _configuration(place: Place) -> dict[str, Any]:
         "queueDepthPerAction": "queue_depth",
         "scenarioSearchBudgets": "budgets",
         "usageDBConfig": "usage_params",
+        "eviction": "eviction",
     }
     for key, value in _mapping(place).items():
         if key not in readers:
@@ -156,6 +159,12 @@ def _actions(place: Place) -> tuple[str, ...]:
         if name not in ACTIONS:
             raise place.error(f"known actions only ({', '.join(ACTIONS)}); {name!r} is none")
     return names
+
+
+def _eviction(place: Place) -> str:
+    if place.value not in (DELETE, BUDGET):
+        raise place.error(f"{DELETE} or {BUDGET}")
+    return str(place.value)
 
 
 def _tiers(place: Place) -> tuple[PluginOption, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from kai_es.events.decisions import CycleInputs, QueueFairShare, Verdict
+from kai_es.events.requests import BUDGET
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.scheduler.columns.columns import Columns
 from kai_es.scheduler.columns.jobs import Job
@@ -401,7 +402,17 @@ class Session:
         state = job.state
         if state.held is not None or missing_feature(self, job):
             return False
-        return not any(not_before > self.now_ms for _, not_before, _ in state.backoff)
+        return not any(
+            not_before > self.now_ms for code, not_before, _ in state.backoff if code != BUDGET
+        )
+
+    def gives_way(self, job: Job) -> bool:
+        """Whether the job may be evicted for others: a budget that forbade it rests for a while."""
+        if not job.preemptible or not job.state.backoff:
+            return job.preemptible
+        return not any(
+            not_before > self.now_ms for code, not_before, _ in job.state.backoff if code == BUDGET
+        )
 
     def pending_jobs(self) -> list[Job]:
         """Jobs with a pending task, in a fixed order. Do not change the list."""

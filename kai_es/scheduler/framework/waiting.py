@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from kai_es.events.decisions import Arg, Reason
+from kai_es.events.requests import BUDGET
 from kai_es.scheduler.columns.queues import NO_QUEUE
 from kai_es.scheduler.framework.statuses import GATED, IS_ALIVE, IS_UNGATED, PENDING
 from kai_es.scheduler.framework.support import missing_feature
@@ -28,7 +29,7 @@ def _held(session: "Session", job: "Job") -> list[Reason]:
     """What keeps the job from being tried at all."""
     found = [] if job.state.held is None else [job.state.held]
     for code, not_before, attempts in job.state.backoff:
-        if not_before > session.now_ms:
+        if not_before > session.now_ms and code != BUDGET:
             args: dict[str, Arg] = {"code": code, "until_ms": not_before, "attempts": attempts}
             found.append(Reason(code="bind-backoff", args=args))
     feature = missing_feature(session, job)

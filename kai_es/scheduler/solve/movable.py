@@ -124,7 +124,9 @@ class Movable:
         found: dict[Job, Vector] = {}
         for row in session.columns.rows.pods_of_node.get(name, {}).values():
             job = session.columns.job_of[row.row] if row.pod.group else None
-            if job is None or job is self._job or not job.preemptible or job in self._gone:
+            if job is None or job is self._job or job in self._gone:
+                continue
+            if not session.gives_way(job):
                 continue
             task = row.row
             if session.status[task] in IS_ACTIVE and session.node_of(task) == n:

@@ -50,7 +50,7 @@ class Candidates:
             found = self._leaves[queue] = []
             keys, job_key = self._keys, session.job_key
             for job in jobs:
-                if job.preemptible and (job not in moved or session.has(job, IS_ACTIVE)):
+                if session.gives_way(job) and (job not in moved or session.has(job, IS_ACTIVE)):
                     work = Work(job)
                     key = keys[job] = job_key(work)
                     found.append((key, work))
@@ -62,7 +62,7 @@ class Candidates:
         session = self._session
         for job in jobs:
             leaf = self._leaves.get(job.queue)
-            if leaf is None or not job.preemptible:
+            if leaf is None or not session.gives_way(job):
                 continue
             old = self._keys.pop(job, None)
             if old is not None:
