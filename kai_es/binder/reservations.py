@@ -8,13 +8,14 @@ was seen, and a binder that uses a reservation pod which it did not make changes
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_es.binder.preparation import NotReadyError, Order, PreparationError
 from kai_es.binder.reservation import (
     ENDED,
+    HOLDING,
     Holder,
     ReservationSettings,
     gpu_id,
@@ -26,12 +27,19 @@ from kai_es.binder.reservation import (
 )
 from kai_es.events.catalogue import BIND_REQUESTS, TOPICS, partition_of
 from kai_es.events.requests import BindRequested, Bound, Result
-from kai_es.kube.labels import GPU_GROUP_LABEL, GPU_GROUPS_PREFIX, RESERVED_FOR
+from kai_es.kube.labels import GPU_GROUP_LABEL, MIRROR, RESERVED_FOR
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.cluster import PODS, ClusterWrites, Resource
-from kai_es.ports.errors import AnswerError, ConflictError, GoneError, UnavailableError
+from kai_es.ports.errors import (
+    AnswerError,
+    ConflictError,
+    GoneError,
+    RefusedError,
+    UnavailableError,
+)
 
 NAMESPACES: Final = Resource("Namespace", "v1", "namespaces")
+REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 
 FULL_S: Final = 300.0  # between looks at everything; a safety net, triggers do the work
 RETRY_S: Final = 5.0  # after a look that failed
@@ -40,6 +48,7 @@ GRACE_S: Final = 2  # of a reservation pod: its program ends at once when told
 GOING_S: Final = 10.0  # longer, and it is removed without its kubelet's word
 CLEAR_S: Final = 20.0  # longer, and a bind goes on with whatever is still on the node
 POLL_S: Final = (0.05, 1.0)  # between looks at a reservation pod that has not told its GPU
+FOREIGN_FRESH_S: Final = 5.0  # a look at requests of another scheduler likewise
 SCALE_FRESH_S: Final = 1.0  # a look at the autoscaler's pods serves for so long
 FAILED_MAX: Final = 10_000  # uids of reservation pods that came to nothing, for those who wait
 
@@ -74,6 +83,8 @@ class Reservations:
         partitions: of `bindrequests` that this binder has.
         read_up: whether, within a short time, all requests of a partition are known that were
             in the log when it was called.
+        watch: is called with the uid and the node of every pod whose end frees something, and is
+            to call `look` then.
     """
 
     def __init__(
@@ -84,7 +95,9 @@ class Reservations:
         *,
         partitions: Collection[int],
         read_up: Callable[[int], Awaitable[bool]],
+        watch: Callable[[str, str], None],
     ) -> None:
+        self._watch = watch
         self._cluster = cluster
         self._clock = clock
         self._settings = settings
@@ -98,6 +111,7 @@ class Reservations:
         self._going: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._failed: dict[str, PreparationError] = {}
+        self._foreign: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
         self._scaling: tuple[float, bool] = (float("-inf"), False)
 
     # -- Observer
@@ -112,7 +126,9 @@ class Reservations:
         for group in request.gpu_groups:
             if not self._open[group]:
                 del self._open[group]
-        if result is not None and not isinstance(result, Bound) and request.gpu_groups:
+        if isinstance(result, Bound) and request.gpu_groups:
+            self._watch(request.pod_uid, request.node)
+        elif result is not None and request.gpu_groups:
             self.look(request.node)
 
     def look(self, node: str) -> None:
@@ -139,10 +155,18 @@ class Reservations:
             await self._clear(order)
 
     async def _clear(self, order: Order) -> None:
+        if self._is_busy(order.request.node):
+            return
         waited_s = order.waited_s("clear")
         going = await self._sync(order.request.node, forces=waited_s > GOING_S)
         if going and waited_s <= CLEAR_S:
             raise NotReadyError(POLL_S[0] + waited_s / 10)
+
+    def _is_busy(self, node: str) -> bool:
+        """Whether nothing can be free there: open requests name all groups that it has."""
+        if not self._listed or node in self._due:
+            return False
+        return self._known.get(node, {}).keys() <= self._open.keys()
 
     async def device(self, order: Order, group: str) -> str:
         """The GPU of a group on the request's node; its reservation pod is made if there is none.
@@ -159,6 +183,8 @@ class Reservations:
                 self._check_asked(known)
             pod = await self._found(node, group, known)
             if pod is None:
+                if known is not None and known.uid:
+                    self.look(node)  # it is lost, and has users perhaps
                 order.notes.pop(f"reservation/{group}", None)
                 pod = await self._made(order, group)
             return await self._told(order, group, pod)
@@ -248,7 +274,10 @@ class Reservations:
             await self._hasten(order, seen)
             raise NotReadyError(POLL_S[0])
         found = gpu_id(pod)
-        if found and seen.phase not in ENDED:
+        if found:
+            if seen.phase in ENDED:
+                await self._clear(order)  # its GPU is anybody's: it goes, and so do its users
+                raise NotReadyError(POLL_S[0])
             if not known.ours:
                 await self._adopt(order, known, seen)
             known.since_s = None
@@ -376,6 +405,9 @@ class Reservations:
 
     def _learn(self, node: str, holders: list[Holder]) -> None:
         """Forget reservations that are gone, and nodes where nobody shares any more."""
+        for one in holders:
+            if one.phase in HOLDING:
+                self._watch(one.uid, node)
         there = {group for one in holders for group in one.groups}
         known = self._known.get(node, {})
         for group in known.keys() - there - self._open.keys():
@@ -389,16 +421,23 @@ class Reservations:
         """End a reservation; whether it is there still."""
         if one.is_deleting and not forces:
             return True
-        if one.phase not in ENDED:
-            everywhere = [one]
-            for labels in (f"{GPU_GROUP_LABEL}={group}", f"{GPU_GROUPS_PREFIX}{group}"):
-                pods, _ = await self._cluster.list(PODS, labels=labels)
-                everywhere += [holder(pod, self._settings.namespace) for pod in pods]
-            if one not in to_delete(group, everywhere, is_open=group in self._open).reservations:
-                return False
+        if one.phase not in ENDED and (group in await self._others() or group in self._open):
+            return False
         ends = forces or one.phase in ENDED
         is_deleted = await self._delete(one, grace_s=0 if ends else GRACE_S)
         return not (is_deleted and ends)
+
+    async def _others(self) -> frozenset[str]:
+        """Groups in open bind requests of another scheduler, whose binder may be at work yet."""
+        asked_s, groups = self._foreign
+        if self._clock.monotonic_s() - asked_s > FOREIGN_FRESH_S:
+            try:
+                found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
+            except (GoneError, RefusedError):  # no such kind, or nothing that we are to know of
+                found = ()
+            groups = frozenset(group for one in found for group in _groups_if_open(one))
+            self._foreign = (self._clock.monotonic_s(), groups)
+        return groups
 
     async def _delete(self, one: Holder, *, grace_s: int | None) -> bool:
         """Delete a pod as it was seen; False = it has changed."""
@@ -424,6 +463,12 @@ class Reservations:
     def _lock(self, node: str) -> asyncio.Lock:
         """Held for the length of calls, never while something is waited for."""
         return self._locks.setdefault(node, asyncio.Lock())
+
+
+def _groups_if_open(request: dict[str, Any]) -> Sequence[str]:
+    if (request.get("status") or {}).get("phase") in ENDED:
+        return ()
+    return (request.get("spec") or {}).get("selectedGPUGroups") or ()
 
 
 def _is_unscheduled(pod: dict[str, Any]) -> bool:

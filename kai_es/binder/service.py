@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from kai_es.binder import metrics
 from kai_es.binder.assembly import built
+from kai_es.binder.endings import Endings
 from kai_es.binder.leased import LeasedCluster
 from kai_es.binder.plugins import Plugin, defaults
 from kai_es.binder.preparation import Preparations
@@ -43,9 +44,10 @@ from kai_es.ports.eventlog import (
 
 ROLE: Final = "binder"
 ALL: Final = tuple(range(TOPICS[BIND_REQUESTS].partitions))
-OPEN_MAX: Final = 5_000  # requests taken up at once: a very large gang; reading waits beyond
+OPEN_MAX: Final = 5_000  # requests taken up at once: a very large gang
+AHEAD_MAX: Final = 50_000  # read and not taken up, about 1 KiB each; reading waits beyond
 MARK_S: Final = 5.0  # between stored marks
-READ_UP_S: Final = 2.0  # to come to the end of a partition, before what is read is not enough
+READ_UP_S: Final = 0.3  # to come to the end of a partition, before what is read is not enough
 READ_UP_POLL_S: Final = 0.01
 LOG_BACKOFF_S: Final = (0.1, 5.0)  # between tries while the log is away
 
@@ -128,6 +130,7 @@ class Binder:
         self._numbers = share.partitions
         self._rng = rng or random.Random(holder)  # another one in each process
         self._room = asyncio.Semaphore(OPEN_MAX)
+        self._ahead: asyncio.Queue[Job] = asyncio.Queue(AHEAD_MAX)
         self._partitions: dict[int, _Partition] = {}
         self._waiting: dict[str, deque[Job]] = {}
         self._leads = False
@@ -136,6 +139,7 @@ class Binder:
         self._results: Results
         self._walker: Walker
         self._reservations: Reservations
+        self._endings: Endings
         self._group: asyncio.TaskGroup
 
     def leads(self) -> bool:
@@ -184,12 +188,14 @@ class Binder:
                 rng=self._rng,
             )
             cluster = LeasedCluster(self._cluster, self._lease)
+            self._endings = Endings(self._eventlog, self._clock, self._rng, self._look)
             self._reservations = Reservations(
                 cluster,
                 self._clock,
                 self._settings.reservation,
                 partitions=self._numbers,
                 read_up=self._read_up,
+                watch=self._endings.watch,
             )
             self._walker = Walker(
                 cluster=cluster,
@@ -248,10 +254,16 @@ class Binder:
                 group.create_task(self._watch_lease(), name="binder-lease")
                 group.create_task(self._keep_marks(), name="binder-marks")
                 group.create_task(self._reservations.serve(), name="binder-reservations")
+                group.create_task(self._endings.run(), name="binder-endings")
+                group.create_task(self._feed(), name="binder-feed")
                 for number in self._numbers:
                     group.create_task(self._read(number), name=f"binder-{number}")
         except* FencedError as errors:
             raise FencedError(str(errors.exceptions[0])) from errors
+
+    def _look(self, node: str) -> None:
+        """A pod of the node has ended that shared GPUs."""
+        self._reservations.look(node)
 
     async def _read(self, number: int) -> None:
         part = self._partitions[number]
@@ -277,10 +289,16 @@ class Binder:
         if job is None:
             part.progress.skipped(entry.position)
             return
-        await self._room.acquire()
         part.progress.read(entry.position)
         metrics.OPEN.inc()
-        self._take_up(job)
+        await self._ahead.put(job)
+
+    async def _feed(self) -> None:
+        """Take up what was read, as there is room."""
+        while True:
+            job = await self._ahead.get()
+            await self._room.acquire()
+            self._take_up(job)
 
     async def _read_up(self, number: int) -> bool:
         """Whether all requests of a partition are known that are in the log now; waits a little."""

@@ -28,6 +28,8 @@ class Kind:
     status_born:   status of a new object; None = as written by the creator.
     generation:    `metadata.generation` is kept.
     fields:        selectable fields besides `metadata.name` and `metadata.namespace`.
+    indexed:       one of `fields` by which lists are found without a look at every object, as the
+                   real server does.
     unconditional: an update without resourceVersion is allowed.
     subresources:  further subresources, for discovery.
     """
@@ -42,6 +44,7 @@ class Kind:
     status_born: Mapping[str, Any] | None = None
     generation: bool = False
     fields: tuple[str, ...] = ()
+    indexed: str = ""
     unconditional: bool = True
     short: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
@@ -71,6 +74,11 @@ class Kind:
         """URL path of the cluster-wide collection."""
         root = f"/apis/{self.group}" if self.group else "/api"
         return f"{root}/{self.version}/{self.plural}"
+
+    @cached_property
+    def index_number(self) -> int | None:
+        """Which of `fields` is indexed."""
+        return self.fields.index(self.indexed) if self.indexed else None
 
     def serves(self, subresource: str) -> bool:
         """Whether objects of this kind have it."""
@@ -136,6 +144,7 @@ POD: Final = Kind(
     status_born=PENDING,
     generation=True,
     fields=POD_FIELDS,
+    indexed="spec.nodeName",
     short=("po",),
     subresources=("binding", "eviction"),
 )

@@ -45,6 +45,7 @@ class Selector:
     fields:    (position in `Kind.fields`, wanted, value).
     namespace, name: "" = any.
     not_names: (on the namespace?, value) that must differ.
+    indexed:   the value of the kind's indexed field that is asked for, None = any.
     """
 
     namespace: str = ""
@@ -52,6 +53,7 @@ class Selector:
     labels: tuple[Requirement, ...] = ()
     fields: tuple[tuple[int, bool, str], ...] = ()
     not_names: tuple[tuple[bool, str], ...] = ()
+    indexed: str | None = None
 
     @property
     def selects_namespace(self) -> bool:
@@ -135,4 +137,12 @@ def parse(kind: Kind, namespace: str, label_text: str, field_text: str) -> Selec
             fields.append((kind.fields.index(field), wanted, value))
         else:
             raise answers.bad_request(f"field label not supported: {field}")
-    return Selector(namespace, name, parse_labels(label_text), tuple(fields), tuple(not_names))
+    equal = (value for number, wanted, value in fields if wanted and number == kind.index_number)
+    return Selector(
+        namespace,
+        name,
+        parse_labels(label_text),
+        tuple(fields),
+        tuple(not_names),
+        next(equal, None),
+    )

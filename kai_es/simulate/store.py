@@ -101,17 +101,23 @@ class Watcher(Protocol):
 
 @dataclass(slots=True)
 class Shelf:
-    """All of one kind: live objects by key, their keys sorted, history, watchers."""
+    """All of one kind: live objects by key, their keys sorted, history, watchers.
+
+    by_index: keys of live objects by their value of the indexed field.
+    """
 
     kind: Kind
     live: dict[str, Stored] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     history: list[Change] = field(default_factory=list)
     watchers: list[Watcher] = field(default_factory=list)
+    by_index: dict[str, set[str]] = field(default_factory=dict)
 
     def apply(self, change: Change) -> None:
         """Bring `live` and `keys` up to date and append to the history."""
         key = change.after.key
+        if self.kind.index_number is not None:
+            self._index(key, change)
         if change.type == "DELETED":
             del self.live[key]
             del self.keys[bisect.bisect_left(self.keys, key)]
@@ -120,6 +126,15 @@ class Shelf:
                 bisect.insort(self.keys, key)
             self.live[key] = change.after
         self.history.append(change)
+
+    def _index(self, key: str, change: Change) -> None:
+        number = self.kind.index_number
+        assert number is not None, "it has an index"
+        before = self.live.get(key)
+        if before is not None:
+            self.by_index[before.fields[number]].discard(key)
+        if change.type != "DELETED":
+            self.by_index.setdefault(change.after.fields[number], set()).add(key)
 
     def since(self, rv: int) -> list[Change]:
         """Changes after `rv`, oldest first."""
@@ -132,11 +147,15 @@ def _rv(change: Change) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """A kind as it was at `rv`: keys in order and their objects."""
+    """A kind as it was at `rv`: keys in order and their objects.
+
+    by_index: of the present state, see `Shelf`.
+    """
 
     rv: int
     keys: list[str]
     objects: Mapping[str, Stored]
+    by_index: Mapping[str, set[str]] | None = None
 
 
 class Store:
@@ -309,7 +328,7 @@ class Store:
         shelf = self.shelf(kind)
         later = shelf.since(rv)
         if not later:
-            return Frozen(rv, shelf.keys, shelf.live)
+            return Frozen(rv, shelf.keys, shelf.live, shelf.by_index)
         known = self._frozen.get((kind.resource, rv))
         if known is not None:
             return known
@@ -366,6 +385,13 @@ class Store:
             self.compact(max(old))
 
 
+def _by_index(frozen: Frozen, selector: Selector) -> set[str] | None:
+    """Keys among which are all that match, None = no index tells."""
+    if frozen.by_index is None or selector.indexed is None:
+        return None
+    return frozen.by_index.get(selector.indexed, set())
+
+
 def _time_ms(change: Change) -> int:
     return change.time_ms
 
@@ -384,6 +410,12 @@ def matching(frozen: Frozen, selector: Selector, after: str) -> Iterable[Stored]
     """Objects of `frozen` that match, in key order, keys greater than `after` only."""
     keys, objects = frozen.keys, frozen.objects
     everything = selector.selects_namespace
+    chosen = _by_index(frozen, selector)
+    if chosen is not None:
+        for key in sorted(key for key in chosen if key > after):
+            if selector.matches(key, objects[key].labels, objects[key].fields):
+                yield objects[key]
+        return
     for position in range(*span(frozen, selector, after)):
         stored = objects[keys[position]]
         if everything or selector.matches(stored.key, stored.labels, stored.fields):

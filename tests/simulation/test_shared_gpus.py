@@ -1,94 +1,59 @@
-"""Pods on shared GPUs, bound by the real binder on the simulated API server with its kubelet."""
+"""Pods on shared GPUs: reservation pods, config maps, labels, and every race about them.
+
+Numbers of races are those of the reference's table (binder.md §13).
+"""
 
 import asyncio
-import json
 
 import pytest
 
 from kai_es.binder.reservation import reservation_name
 from kai_es.binder.sharing import CONFIG_MAPS
 from kai_es.events.requests import AttemptFailed, Bound, Refused
-from kai_es.kube.labels import (
-    CLOSED_REQUEST,
-    RECEIVED_RESOURCE_TYPE,
-    RESERVATION_APP,
-    SHARED_GPU_CONFIG_MAP,
-)
+from kai_es.kube.labels import CLOSED_REQUEST, GPU_INDEX, RECEIVED_RESOURCE_TYPE, RESERVATION_APP
 from kai_es.kube.parse_pod import parse_pod
-from kai_es.kube.sharing import prepared
 from kai_es.ports.cluster import PODS
 from kai_es.ports.errors import GoneError
-from kai_es.simulate.api import Call
-from kai_es.simulate.cluster import SimulatedCluster
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.faults import Fault
-from kai_es.simulate.kinds import NODE, POD
-from kai_es.simulate.verbs import Target
-from kai_es.simulate.workload import NodeShape
-from kai_es.simulate.workload import node as a_node
-from tests.simulation.api_client import a_pod
-from tests.unit.test_binder import World, running
+from tests.simulation.gpu_site import WHOLE, GpuSite
 
-SHARED = {"received": "Fraction", "gpu_count": 1, "gpu_portion": 50}
+SINGLE = ("0a1b",)
 GROUPS = ("0a1b", "2c3d")
-GPUS = NodeShape(8, "H100", 81_559, 128_000, 1_048_576)
-
-
-class Site:
-    """A cluster of one node of eight GPUs, and a world that orders binds on it."""
-
-    def __init__(self, cluster):
-        self.cluster = cluster
-        self.world = World()
-        self.port = LocalCluster(cluster.api)
-
-    async def create(self, kind, namespace, obj):
-        call = Call("POST", Target(kind, namespace), {}, json.dumps(obj).encode())
-        return json.loads((await self.cluster.api.write(call)).body)
-
-    async def begin(self):
-        self.node = await self.create(NODE, "", a_node("n1", GPUS))
-
-    async def pod(self, name, labels=None, shares=True):
-        raw = a_pod(name, labels=labels)
-        raw["metadata"]["namespace"] = "ns"
-        return await self.create(POD, "ns", prepared(raw, f"{name}-maps") if shares else raw)
-
-    async def order(self, pod, **changes):
-        meta = pod["metadata"]
-        fields = {
-            "pod_uid": meta["uid"],
-            "pod_rv": int(meta["resourceVersion"]),
-            "node_uid": self.node["metadata"]["uid"],
-        }
-        return await self.world.order(meta["name"], **fields | changes)
-
-    async def outcome(self, labels=None, **changes):
-        """Have a pod bound as asked for; the result and the pod."""
-        request_id = await self.order(await self.pod("p", labels), **changes)
-        async with self.binding():
-            result = await self.world.final(request_id)
-        return result, await self.port.get(PODS, "ns", "p")
-
-    def binding(self):
-        return running(self.world.binder(cluster=self.port))
-
-    async def reservations(self):
-        pods, _ = await self.port.list(PODS, RESERVATION_APP)
-        return {pod["metadata"]["name"]: pod for pod in pods}
 
 
 @pytest.fixture
-async def site(tmp_path):
-    async with SimulatedCluster(tmp_path) as cluster:
-        site = Site(cluster)
-        await site.begin()
-        yield site
+async def bare():
+    """A node of eight GPUs whose kubelet does nothing."""
+    site = GpuSite()
+    await site.node()
+    return site
+
+
+@pytest.fixture
+async def site(bare):
+    async with bare.kubelet():
+        yield bare
+
+
+async def maps(site, name, container="0"):
+    """Data of a pod's two config maps."""
+    names = (f"{name}-maps-{container}", f"{name}-maps-{container}-evar")
+    found = [await site.port.get(CONFIG_MAPS, "ns", one) for one in names]
+    return [one.get("data") or {} for one in found]
+
+
+async def has_no_maps(site, name):
+    items, _ = await site.port.list(CONFIG_MAPS, "ns")
+    return not [one for one in items if one["metadata"]["name"].startswith(f"{name}-maps")]
+
+
+# -- what a bound pod has
 
 
 async def test_bound_pod_names_its_devices(site):
-    result, pod = await site.outcome(gpu_groups=GROUPS, **SHARED)
-    assert isinstance(result, Bound)
+    async with site.binding():
+        pod = await site.bound("p", *GROUPS)
     assert pod["spec"]["nodeName"] == "n1"
     assert pod["metadata"]["annotations"][RECEIVED_RESOURCE_TYPE] == "Fraction"
     # so that the shares are known when the request is not, as after a start without a history
@@ -97,66 +62,431 @@ async def test_bound_pod_names_its_devices(site):
 
 
 async def test_pod_reads_its_devices_from_its_config_maps(site):
-    await site.outcome(gpu_groups=GROUPS, **SHARED)
-    made = await site.reservations()
-    ids = [
-        made[reservation_name("n1", group)]["metadata"]["annotations"][
-            "run.ai/reserve_for_gpu_index"
-        ]
-        for group in GROUPS
-    ]
+    async with site.binding():
+        await site.bound("p", *GROUPS)
+    made = [await site.reservation(group) for group in GROUPS]
+    ids = [pod["metadata"]["annotations"][GPU_INDEX] for pod in made]
     assert len(set(ids)) == 2
-    maps = await site.port.get(CONFIG_MAPS, "ns", "p-maps-0")
-    assert maps["data"] == {
-        "GPU_PORTION": "0.50",
-        "NVIDIA_VISIBLE_DEVICES": ",".join(ids),
-        "RUNAI_NUM_OF_GPUS": "0.50",
+    portion = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
+    assert await maps(site, "p") == [portion | {"NVIDIA_VISIBLE_DEVICES": ",".join(ids)}, {}]
+    one = await site.port.get(CONFIG_MAPS, "ns", "p-maps-0")
+    assert one["metadata"]["ownerReferences"][0]["name"] == "p"
+
+
+async def test_pod_that_does_not_read_a_key_gets_its_devices_as_environment(site):
+    async with site.binding():
+        pod = await site.pod(
+            "p", shares=False, metadata={"annotations": {"runai/shared-gpu-configmap": "p-maps"}}
+        )
+        assert isinstance(await site.final(await site.order(pod, *SINGLE)), Bound)
+    capabilities, direct = await maps(site, "p")
+    assert "NVIDIA_VISIBLE_DEVICES" not in capabilities
+    assert direct["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-")
+
+
+async def test_reservation_pod_is_as_the_reference_makes_it(site):
+    taint = {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}
+    more = {"requests": {"cpu": "10m", "nvidia.com/gpu": "4"}}
+    async with site.binding(runtime_class="nvidia", resources=more, service_account="sa"):
+        pod = await site.pod("p", tolerations=[taint])
+        await site.final(await site.order(pod, *SINGLE))
+    made = await site.reservation("0a1b")
+    meta, spec = made["metadata"], made["spec"]
+    assert meta["labels"] == {"app": RESERVATION_APP, "runai-gpu-group": "0a1b"}
+    assert meta["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+    assert (spec["nodeName"], spec["runtimeClassName"]) == ("n1", "nvidia")
+    assert taint in spec["tolerations"]
+    (container,) = spec["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "10m", "nvidia.com/gpu": "1"},
+        "limits": {"nvidia.com/gpu": "1"},
     }
-    assert maps["metadata"]["ownerReferences"][0]["name"] == "p"
-    assert not (await site.port.get(CONFIG_MAPS, "ns", "p-maps-0-evar")).get("data")
+    assert container["args"] == ["resource-reservation"]
+    assert [one["name"] for one in container["env"]] == ["POD_NAME", "POD_NAMESPACE"]
 
 
-async def test_pod_that_is_not_bound_names_none(site):
-    result, pod = await site.outcome(gpu_groups=GROUPS, node="gone", **SHARED)
-    assert isinstance(result, Refused | AttemptFailed)
+# -- what a pod that is not bound has not
+
+
+async def test_pod_whose_node_is_gone_names_none(site):
+    async with site.binding():
+        result = await site.final(await site.order(await site.pod("p"), *GROUPS, node="gone"))
+    pod = await site.live("p")
+    assert isinstance(result, Refused)
     assert parse_pod(pod).gpu_groups == ()
     assert pod["metadata"]["annotations"][CLOSED_REQUEST] == result.request_id
 
 
-async def test_labels_are_taken_back_when_the_bind_is_refused(site):
+async def test_labels_go_when_a_request_has_expired(site):
+    """As after a crash between labelling and binding."""
     labels = {f"runai-gpu-group/{group}": group for group in GROUPS} | {"app": "x"}
-    result, pod = await site.outcome(
-        labels, gpu_groups=GROUPS, not_after_ms=1, **SHARED
-    )  # as after a crash between labelling and binding
+    pod = await site.pod("p", metadata={"labels": labels})
+    async with site.binding():
+        result = await site.final(await site.order(pod, *GROUPS, not_after_ms=1))
     assert isinstance(result, Refused)
-    assert pod["metadata"]["labels"] == {"app": "x"}
+    assert (await site.live("p"))["metadata"]["labels"] == {"app": "x"}
 
 
 async def test_nothing_is_left_of_a_bind_that_is_denied(site):
-    rule = Fault(action="error", code=403, verb="create", subresource="binding")
-    site.cluster.api.faults.replace([rule], seed=0)
-    pod = await site.pod("p")
-    request_id = await site.order(pod, gpu_groups=GROUPS, **SHARED)
+    rule = Fault(action="error", code=403, verb="create", subresource="binding", message="never")
+    site.api.faults.replace([rule], seed=0)
     async with site.binding():
-        result = await site.world.final(request_id)
-        async with asyncio.timeout(10):
-            while await site.reservations():
-                await asyncio.sleep(0.01)
+        result = await site.final(await site.order(await site.pod("p"), *GROUPS))
+        await site.none_reserved()
     assert isinstance(result, AttemptFailed)
-    for name in ("p-maps-0", "p-maps-0-evar"):
-        with pytest.raises(GoneError):
-            await site.port.get(CONFIG_MAPS, "ns", name)
-    assert parse_pod(await site.port.get(PODS, "ns", "p")).gpu_groups == ()
+    assert "never" in result.answer.message
+    assert await has_no_maps(site, "p")
+    assert parse_pod(await site.live("p")).gpu_groups == ()
 
 
 async def test_pod_without_config_maps_fails_and_says_so(site):
-    pod = await site.pod("p", shares=False)
-    assert SHARED_GPU_CONFIG_MAP not in pod["metadata"].get("annotations", {})
-    request_id = await site.order(pod, gpu_groups=GROUPS[:1], **SHARED)
     async with site.binding():
-        result = await site.world.final(request_id)
+        pod = await site.pod("p", shares=False)
+        result = await site.final(await site.order(pod, *SINGLE))
+        await site.none_reserved()
     assert result.code == "gpusharing"
     assert result.answer.message == (
         "plugin gpusharing failed in PreBind: failed to create capabilities configmap: failed to "
         "get capabilities configmap name: no desired configmap name found in pod ns/p annotations"
     )
+
+
+async def test_request_without_groups_is_invalid(site):
+    """Race 21."""
+    async with site.binding():
+        result = await site.final(await site.order(await site.pod("p"), received="Fraction"))
+    assert (result.code, result.final) == ("invalid", True)
+    assert "no SelectedGPUGroups for fractional pod" in result.answer.message
+
+
+# -- races
+
+
+async def test_lost_answer_of_a_bind_takes_nothing_from_the_pod(site):
+    """Race 2: what looks like a failure is looked at before anything is taken back."""
+    rule = Fault(action="lose", verb="create", subresource="binding", times=1)
+    site.api.faults.replace([rule], seed=0)
+    async with site.binding():
+        pod = await site.bound("p", *SINGLE)
+    assert parse_pod(pod).gpu_groups == SINGLE
+    assert await site.reservation("0a1b")
+    assert (await maps(site, "p"))[0]["GPU_PORTION"] == "0.50"
+
+
+async def test_pod_that_is_deleted_while_it_is_prepared_frees_its_device(bare):
+    """Race 3."""
+    async with bare.binding():
+        request_id = await bare.order(await bare.pod("p"), *SINGLE)
+        await bare.until(lambda: bare.reservation("0a1b"))
+        await bare.delete("p")
+        await bare.tell("0a1b")
+        result = await bare.final(request_id)
+        async with bare.kubelet():
+            await bare.none_reserved()
+    assert (type(result), result.code) == (Refused, "pod-gone")
+
+
+async def test_pod_made_again_under_its_name_is_not_touched(site):
+    """Race 4."""
+    old = await site.pod("p")
+    await site.delete("p")
+    await site.pod("p")
+    async with site.binding():
+        result = await site.final(await site.order(old, *SINGLE))
+        await site.none_reserved()
+    assert result.code == "pod-gone"
+    fresh = await site.live("p")
+    assert "nodeName" not in fresh["spec"]
+    assert parse_pod(fresh).gpu_groups == ()
+
+
+async def test_two_pods_that_join_a_new_group_share_one_reservation(site):
+    """Race 7, field case 33."""
+    pods = [await site.pod(name) for name in "ab"]
+    async with site.binding():
+        ids = [await site.order(pod, *SINGLE) for pod in pods]
+        assert {type(await site.final(one)) for one in ids} == {Bound}
+    assert len(await site.reservations()) == 1
+    first, second = [(await maps(site, name))[0] for name in "ab"]
+    assert first["NVIDIA_VISIBLE_DEVICES"] == second["NVIDIA_VISIBLE_DEVICES"]
+
+
+async def test_reservation_that_another_has_made_meanwhile_is_shared(bare):
+    """Race 7: `AlreadyExists` is success."""
+
+    class Late(LocalCluster):
+        """The first look comes before the other's write is seen."""
+
+        looked = False
+
+        async def get(self, resource, namespace, name):
+            if namespace == RESERVATION_APP and not self.looked:
+                self.looked = True
+                raise GoneError("none", status=404, reason="NotFound")
+            return await super().get(resource, namespace, name)
+
+    async with bare.binding():
+        request_id = await bare.order(await bare.pod("a"), *SINGLE)
+        await bare.tell("0a1b", "GPU-7")
+        assert isinstance(await bare.final(request_id), Bound)
+    async with bare.binding(Late(bare.api)):
+        await bare.bound("b", *SINGLE)
+    assert (await maps(bare, "b"))[0]["NVIDIA_VISIBLE_DEVICES"] == "GPU-7"
+    assert len(await bare.reservations()) == 1
+
+
+async def test_reservation_of_an_open_request_is_kept(bare):
+    """Race 8, field case 32: its user does not name it yet; once the request has failed it goes."""
+    async with bare.binding():
+        request_id = await bare.order(await bare.pod("p"), *SINGLE)
+        made = await bare.until(lambda: bare.reservation("0a1b"))
+        other = await bare.final(
+            await bare.order(await bare.pod("q", shares=False, gpus=1), **WHOLE)
+        )
+        assert isinstance(other, Bound)  # which looked at the node's reservations
+        assert (await bare.reservation("0a1b"))["metadata"]["uid"] == made["metadata"]["uid"]
+        await bare.delete("p")
+        await bare.tell("0a1b")
+        await bare.final(request_id)
+        async with bare.kubelet():
+            await bare.none_reserved()
+
+
+async def test_thirty_two_groups_at_once(site):
+    """Field case 32: four nodes of eight GPUs, each group of its own, all survive."""
+    for number in (2, 3, 4):
+        await site.node(f"n{number}")
+    places = [(f"n{1 + n % 4}", f"group-{n}") for n in range(32)]
+    pods = [await site.pod(f"p{n}") for n in range(32)]
+    async with site.binding():
+        ids = [
+            await site.order(pod, group, node=node)
+            for pod, (node, group) in zip(pods, places, strict=True)
+        ]
+        assert {type(await site.final(one)) for one in ids} == {Bound}
+        for node in site.nodes:  # a bind that looks at what is there
+            one = await site.pod(f"cpu-{node}", shares=False)
+            await site.final(await site.order(one, node=node, gpu_count=1))
+    made = await site.reservations()
+    assert set(made) == {reservation_name(*place) for place in places}
+    told = [pod["metadata"]["annotations"][GPU_INDEX] for pod in made.values()]
+    assert len(set(told)) == 32
+
+
+async def test_stuck_reservation_blocks_nobody_else_and_ends(bare):
+    """Races 9 and 10: nobody tells its GPU, and the first try to delete it fails."""
+    rule = Fault(action="error", code=500, verb="delete", namespace=RESERVATION_APP, times=1)
+    bare.api.faults.replace([rule], seed=0)
+    async with bare.binding(timeout_s=1):
+        stuck = [await bare.order(await bare.pod(name), *SINGLE) for name in "ab"]
+        await bare.until(lambda: bare.reservation("0a1b"))
+        for shares in (WHOLE, {}):
+            pod = await bare.pod(f"c{len(shares)}", shares=False, gpus=0)
+            assert isinstance(await bare.final(await bare.order(pod, **shares)), Bound)
+        results = [await bare.final(one) for one in stuck]
+    assert {result.code for result in results} == {"reservation-timeout"}
+    name = reservation_name("n1", "0a1b")
+    assert results[0].answer.message.endswith(
+        "in gpu group 0a1b: failed waiting for GPU reservation pod to allocate: "
+        f"{RESERVATION_APP}/{name}"
+    )
+    assert not await bare.reservations()
+
+
+async def test_reservation_that_a_node_refuses_fails_at_once(site):
+    await site.node("small", n_gpus=1)
+    taken = await site.pod("taken", shares=False, gpus=1)
+    async with site.binding():
+        await site.final(await site.order(taken, node="small", **WHOLE))
+        result = await site.final(await site.order(await site.pod("p"), *SINGLE, node="small"))
+        await site.none_reserved()
+    assert result.code == "reservation-refused"
+    assert "Allocate failed" in result.answer.message
+
+
+async def test_lost_reservation_takes_its_running_users_with_it(site):
+    """Race 11: their GPU may be anybody's by now."""
+    async with site.binding():
+        for name in "ab":
+            await site.bound(name, *SINGLE)
+        await site.runs("a")
+        await site.runs("b")
+        await site.delete(reservation_name("n1", "0a1b"), RESERVATION_APP)
+        await site.bound("c", *SINGLE)
+
+        async def are_gone():
+            items, _ = await site.port.list(PODS, "ns")
+            return {one["metadata"]["name"] for one in items} <= {"c"}
+
+        await site.until(are_gone)
+    assert await site.reservation("0a1b")
+
+
+async def test_reservation_that_has_ended_counts_as_lost(site):
+    """Race 11, other than in the reference: it holds no GPU."""
+    async with site.binding():
+        await site.bound("a", *SINGLE)
+        made = await site.reservation("0a1b")
+        await site.patch(made, {"status": {"phase": "Failed"}}, subresource="status")
+        await site.bound("b", *SINGLE)
+    again = await site.reservation("0a1b")
+    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+
+
+async def test_another_binder_finishes_what_one_had_begun(bare):
+    """Race 12."""
+    async with bare.binding():
+        request_id = await bare.order(await bare.pod("p"), *SINGLE)
+        made = await bare.until(lambda: bare.reservation("0a1b"))
+    await bare.tell("0a1b")
+    async with bare.binding():
+        assert isinstance(await bare.final(request_id), Bound)
+    assert (await bare.reservation("0a1b"))["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_another_binder_takes_back_what_one_had_begun(bare):
+    """Race 12: it ended between preparing and binding, and the request has expired since."""
+    rule = Fault(action="close", verb="create", subresource="binding")
+    bare.api.faults.replace([rule], seed=0)
+    async with bare.binding():
+        request_id = await bare.order(await bare.pod("p"), *SINGLE)
+        await bare.tell("0a1b")
+
+        async def is_labelled():
+            return parse_pod(await bare.live("p")).gpu_groups
+
+        await bare.until(is_labelled)
+
+        async def has_maps():
+            return not await has_no_maps(bare, "p")
+
+        await bare.until(has_maps)
+    bare.world.clock.ms += 200_000
+    async with bare.binding(), bare.kubelet():
+        assert (await bare.final(request_id)).code == "expired"
+        await bare.none_reserved()
+    assert parse_pod(await bare.live("p")).gpu_groups == ()
+    assert await has_no_maps(bare, "p")
+
+
+@pytest.mark.parametrize("groups", [SINGLE, GROUPS])
+async def test_reservations_of_pods_that_have_ended_go_before_their_gpus_are_used(site, groups):
+    """Races 13 and 15, of one and of several devices: the next pod starts on a free GPU."""
+    await site.node("small", n_gpus=len(groups))
+    async with site.binding():
+        await site.bound("p", *groups, node="small")
+        await site.end("p")
+        pod = await site.pod("q", shares=False, gpus=len(groups))
+        result = await site.final(await site.order(pod, node="small", **WHOLE))
+        assert isinstance(result, Bound)
+        await site.runs("q")
+        assert not await site.reservations()
+
+
+async def test_reservation_stays_while_one_user_is_left(site):
+    async with site.binding():
+        await site.bound("a", *SINGLE)
+        await site.bound("b", *SINGLE)
+        await site.end("a")
+        pod = await site.pod("q", shares=False, gpus=1)
+        await site.final(await site.order(pod, **WHOLE))
+        assert await site.reservation("0a1b")
+
+
+async def test_nothing_is_reserved_while_the_cluster_scales_up(site):
+    """Race 16."""
+    waiting = await site.pod("placeholder", shares=False, space="kai-scale-adjust")
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    await site.patch(waiting, {"status": {"conditions": [condition]}}, subresource="status")
+    async with site.binding():
+        result = await site.final(await site.order(await site.pod("p"), *SINGLE))
+    assert result.code == "scaling-up"
+    assert "cluster is scaling up, could not create reservation pod" in result.answer.message
+    assert not await site.reservations()
+
+
+async def test_delayed_delete_of_a_stopped_binder_fails(site):
+    """Races 17 and 23: the next binder has changed the pod before it relies on it."""
+
+    class Slow(LocalCluster):
+        """Deletes are under way until `arrives`."""
+
+        arrives, underway = asyncio.Event(), asyncio.Event()
+        outcome = None
+
+        async def delete(self, *args, **kwargs):
+            self.underway.set()
+            Slow.outcome = asyncio.ensure_future(self._later(*args, **kwargs))
+            return await asyncio.shield(Slow.outcome)
+
+        async def _later(self, *args, **kwargs):
+            await self.arrives.wait()
+            return await super().delete(*args, **kwargs)
+
+    async with site.binding(Slow(site.api)):
+        await site.bound("a", *SINGLE)
+        made = await site.reservation("0a1b")
+        await site.end("a")
+        blocked = await site.pod("q", shares=False, gpus=1)
+        await site.order(blocked, **WHOLE)
+        await asyncio.wait_for(Slow.underway.wait(), 10)
+    request_id = await site.order(await site.pod("b"), *SINGLE)
+    async with site.binding():
+        assert isinstance(await site.final(request_id), Bound)
+        Slow.arrives.set()
+        await asyncio.wait([Slow.outcome])
+        assert Slow.outcome.exception().status == 409
+        assert (await site.reservation("0a1b"))["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_config_map_of_another_owner_becomes_the_pods(site):
+    """Race 19."""
+    left = {"uid": "other", "name": "p", "kind": "Pod", "apiVersion": "v1"}
+    body = {"metadata": {"name": "p-maps-0", "ownerReferences": [left]}, "data": {"OLD": "1"}}
+    await site.port.create(CONFIG_MAPS, "ns", body)
+    async with site.binding():
+        pod = await site.bound("p", *SINGLE)
+    found = await site.port.get(CONFIG_MAPS, "ns", "p-maps-0")
+    assert "OLD" not in found["data"]
+    assert [one["uid"] for one in found["metadata"]["ownerReferences"]] == [pod["metadata"]["uid"]]
+
+
+async def test_config_map_of_an_earlier_attempt_keeps_what_it_has(site):
+    """Race 19; pods of old releases read another key."""
+    pod = await site.pod("p")
+    owner = {"uid": pod["metadata"]["uid"], "name": "p", "kind": "Pod", "apiVersion": "v1"}
+    data = {"RUNAI-VISIBLE-DEVICES": "", "MINE": "1"}
+    body = {"metadata": {"name": "p-maps-0", "ownerReferences": [owner]}, "data": data}
+    await site.port.create(CONFIG_MAPS, "ns", body)
+    async with site.binding():
+        await site.final(await site.order(pod, *SINGLE))
+    found, _ = await maps(site, "p")
+    assert found["RUNAI-VISIBLE-DEVICES"] == found["NVIDIA_VISIBLE_DEVICES"] != ""
+    assert found["MINE"] == "1"
+
+
+async def test_reservations_that_were_left_behind_go_at_the_start(site):
+    """Race 13: whatever was lost, a full look finds it."""
+    async with site.binding():
+        await site.bound("p", *SINGLE)
+    await site.end("p")
+    async with site.binding():
+        await site.none_reserved()
+
+
+async def test_reservation_of_an_old_release_is_shared_by_its_label(site):
+    """Its name is another one; lookups go by label."""
+    async with site.binding():
+        await site.bound("a", *SINGLE)
+    made = await site.reservation("0a1b")
+    await site.delete(made["metadata"]["name"], RESERVATION_APP)
+    meta = {
+        "name": "gpu-reservation-n1-abcde",
+        "labels": made["metadata"]["labels"],
+        "annotations": {GPU_INDEX: "GPU-old"},
+    }
+    spec = {key: made["spec"][key] for key in ("nodeName", "containers")}
+    await site.port.create(PODS, RESERVATION_APP, {"metadata": meta, "spec": spec})
+    async with site.binding():
+        await site.bound("b", *SINGLE)
+        assert list(await site.reservations()) == ["gpu-reservation-n1-abcde"]
