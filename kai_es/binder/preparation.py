@@ -6,6 +6,7 @@ not bound. All of it may happen twice, and over a change of the binder: a prepar
 there already.
 """
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,7 @@ class Order:
     begun:    names of preparations that may have left something behind, in order.
     since_s:  monotonic time at which each first was asked, for deadlines.
     notes:    what preparations remember of this request, each under its name.
+    wake:     what may happen before the time that the last `NotReadyError` named; None = nothing.
     """
 
     request: BindRequested
@@ -81,6 +83,7 @@ class Order:
     begun: list[str] = field(default_factory=list)
     since_s: dict[str, float] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
+    wake: asyncio.Event | None = None
 
     @property
     def live(self) -> dict[str, Any]:

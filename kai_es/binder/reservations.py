@@ -47,7 +47,7 @@ AGAIN_S: Final = 1.0  # after a look that left something going
 GRACE_S: Final = 2  # of a reservation pod: its program ends at once when told
 GOING_S: Final = 10.0  # longer, and it is removed without its kubelet's word
 CLEAR_S: Final = 20.0  # longer, and a bind goes on with whatever is still on the node
-POLL_S: Final = (0.05, 1.0)  # between looks at a reservation pod that has not told its GPU
+POLL_S: Final = (0.25, 5.0)  # between looks at a reservation pod of which the log tells nothing
 FOREIGN_FRESH_S: Final = 5.0  # a look at requests of another scheduler likewise
 SCALE_FRESH_S: Final = 1.0  # a look at the autoscaler's pods serves for so long
 FAILED_MAX: Final = 10_000  # uids of reservation pods that came to nothing, for those who wait
@@ -65,14 +65,12 @@ class _Reservation:
 
     ours:    changed by this binder last, so that no delete of a predecessor can hit it.
     since_s: monotonic time since which it has not told its GPU.
-    asked_s: of the last look at it.
     """
 
     name: str
     uid: str = ""
     ours: bool = False
     since_s: float | None = None
-    asked_s: float = float("-inf")
 
 
 class Reservations:
@@ -83,8 +81,8 @@ class Reservations:
         partitions: of `bindrequests` that this binder has.
         read_up: whether, within a short time, all requests of a partition are known that were
             in the log when it was called.
-        watch: is called with the uid and the node of every pod whose end frees something, and is
-            to call `look` then.
+        watch: is called with the uid and the node of every pod whose change matters here, and is
+            to call `moved` when it changes.
     """
 
     def __init__(
@@ -109,6 +107,7 @@ class Reservations:
         self._locks: dict[str, asyncio.Lock] = {}
         self._due: dict[str, None] = {}
         self._going: dict[str, float] = {}
+        self._moves: dict[str, asyncio.Event] = {}
         self._wake = asyncio.Event()
         self._failed: dict[str, PreparationError] = {}
         self._foreign: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
@@ -136,6 +135,14 @@ class Reservations:
         self._due[node] = None
         self._wake.set()
 
+    def moved(self, node: str, *, has_ended: bool) -> None:
+        """A watched pod of a node has changed: who waits for one there looks again."""
+        if has_ended:
+            self.look(node)
+        event = self._moves.get(node)
+        if event is not None:
+            event.set()
+
     def may_have(self, node: str) -> bool:
         """Whether a node may have a reservation pod."""
         return not self._listed or node in self._known
@@ -160,7 +167,16 @@ class Reservations:
         waited_s = order.waited_s("clear")
         going = await self._sync(order.request.node, forces=waited_s > GOING_S)
         if going and waited_s <= CLEAR_S:
-            raise NotReadyError(POLL_S[0] + waited_s / 10)
+            raise self._not_ready(order, waited_s)
+
+    def _not_ready(self, order: Order, waited_s: float) -> NotReadyError:
+        """To be raised: look again when something moves on the node, at the latest after a while.
+
+        waited_s: so far.
+        """
+        order.wake = self._moves.setdefault(order.request.node, asyncio.Event())
+        order.wake.clear()
+        return NotReadyError(min(max(waited_s / 2, POLL_S[0]), POLL_S[1]))
 
     def _is_busy(self, node: str) -> bool:
         """Whether nothing can be free there: open requests name all groups that it has."""
@@ -180,7 +196,6 @@ class Reservations:
             known = self._known.get(node, {}).get(group)
             if known is not None:
                 self._check_failed(order, known)
-                self._check_asked(known)
             pod = await self._found(node, group, known)
             if pod is None:
                 if known is not None and known.uid:
@@ -194,14 +209,6 @@ class Reservations:
         awaited = order.notes.get(f"reservation/{known.name}")
         if awaited in self._failed:
             raise self._failed[awaited]
-
-    def _check_asked(self, known: _Reservation) -> None:
-        """Several who wait for one pod look at it in turn, no more often than one alone would."""
-        if known.since_s is not None:
-            waited_s = self._clock.monotonic_s() - known.since_s
-            pause_s = min(max(waited_s / 4, POLL_S[0]), POLL_S[1])
-            if self._clock.monotonic_s() - known.asked_s < pause_s / 2:
-                raise NotReadyError(pause_s)
 
     async def _found(
         self, node: str, group: str, known: _Reservation | None
@@ -239,6 +246,7 @@ class Reservations:
                 raise
             return await self._cluster.get(PODS, settings.namespace, name)
         known.uid, known.ours = pod["metadata"]["uid"], True
+        self._watch(known.uid, node)
         return pod
 
     async def _make_namespace(self) -> None:
@@ -269,24 +277,24 @@ class Reservations:
         known = self._known.setdefault(node, {}).setdefault(group, _Reservation(seen.name))
         if known.uid != seen.uid:
             known.name, known.uid, known.ours, known.since_s = seen.name, seen.uid, False, None
-        known.asked_s = now_s = self._clock.monotonic_s()
+        now_s = self._clock.monotonic_s()
         if seen.is_deleting:  # its end was begun before anybody asked again
             await self._hasten(order, seen)
-            raise NotReadyError(POLL_S[0])
+            raise self._not_ready(order, 0)
         found = gpu_id(pod)
         if found:
             if seen.phase in ENDED:
-                await self._clear(order)  # its GPU is anybody's: it goes, and so do its users
-                raise NotReadyError(POLL_S[0])
+                self.look(node)  # its GPU is anybody's: it goes, and so do its users
+                await self._clear(order)
+                raise self._not_ready(order, 0)
             if not known.ours:
                 await self._adopt(order, known, seen)
             known.since_s = None
             return found
         order.notes[f"reservation/{known.name}"] = seen.uid
         known.since_s = now_s if known.since_s is None else known.since_s
-        await self._check_deadline(known, seen, pod)
-        waited_s = now_s - known.since_s
-        raise NotReadyError(min(max(waited_s / 4, POLL_S[0]), POLL_S[1]))
+        await self._check_deadline(order, known, seen, pod)
+        raise self._not_ready(order, now_s - known.since_s)
 
     async def _hasten(self, order: Order, seen: Holder) -> None:
         if order.waited_s("clear") > GOING_S:
@@ -305,10 +313,12 @@ class Reservations:
                 rv=seen.rv,
             )
         except (ConflictError, GoneError) as exc:
-            raise NotReadyError(POLL_S[0]) from exc
+            raise self._not_ready(order, 0) from exc
         known.ours = True
 
-    async def _check_deadline(self, known: _Reservation, seen: Holder, pod: dict[str, Any]) -> None:
+    async def _check_deadline(
+        self, order: Order, known: _Reservation, seen: Holder, pod: dict[str, Any]
+    ) -> None:
         assert known.since_s is not None, "it is waited for"
         waited_s = self._clock.monotonic_s() - known.since_s
         if seen.phase in ENDED:
@@ -320,7 +330,7 @@ class Reservations:
         else:
             return
         if not await self._delete(seen, grace_s=0):
-            raise NotReadyError(POLL_S[0])  # it has changed: perhaps it has told
+            raise self._not_ready(order, 0)  # it has changed: perhaps it has told
         error = PreparationError(code, f"{why}: {seen.namespace}/{seen.name}")
         if len(self._failed) >= FAILED_MAX:
             self._failed.clear()

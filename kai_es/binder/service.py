@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from kai_es.binder import metrics
 from kai_es.binder.assembly import built
-from kai_es.binder.endings import Endings
 from kai_es.binder.leased import LeasedCluster
+from kai_es.binder.news import PodNews
 from kai_es.binder.plugins import Plugin, defaults
 from kai_es.binder.preparation import Preparations
 from kai_es.binder.progress import Progress, Recovered
@@ -139,7 +139,7 @@ class Binder:
         self._results: Results
         self._walker: Walker
         self._reservations: Reservations
-        self._endings: Endings
+        self._news: PodNews
         self._group: asyncio.TaskGroup
 
     def leads(self) -> bool:
@@ -188,14 +188,14 @@ class Binder:
                 rng=self._rng,
             )
             cluster = LeasedCluster(self._cluster, self._lease)
-            self._endings = Endings(self._eventlog, self._clock, self._rng, self._look)
+            self._news = PodNews(self._eventlog, self._clock, self._rng, self._moved)
             self._reservations = Reservations(
                 cluster,
                 self._clock,
                 self._settings.reservation,
                 partitions=self._numbers,
                 read_up=self._read_up,
-                watch=self._endings.watch,
+                watch=self._news.watch,
             )
             self._walker = Walker(
                 cluster=cluster,
@@ -254,16 +254,16 @@ class Binder:
                 group.create_task(self._watch_lease(), name="binder-lease")
                 group.create_task(self._keep_marks(), name="binder-marks")
                 group.create_task(self._reservations.serve(), name="binder-reservations")
-                group.create_task(self._endings.run(), name="binder-endings")
+                group.create_task(self._news.run(), name="binder-news")
                 group.create_task(self._feed(), name="binder-feed")
                 for number in self._numbers:
                     group.create_task(self._read(number), name=f"binder-{number}")
         except* FencedError as errors:
             raise FencedError(str(errors.exceptions[0])) from errors
 
-    def _look(self, node: str) -> None:
-        """A pod of the node has ended that shared GPUs."""
-        self._reservations.look(node)
+    def _moved(self, node: str, has_ended: bool) -> None:
+        """A pod of the node has changed that reserves or shares GPUs."""
+        self._reservations.moved(node, has_ended=has_ended)
 
     async def _read(self, number: int) -> None:
         part = self._partitions[number]

@@ -41,7 +41,7 @@ from kai_es.binder.results import Results
 from kai_es.events.requests import BUDGET, Answer, BindRequested, Refused, Request, Result
 from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
 from kai_es.ports.backoff import Backoff
-from kai_es.ports.clock import Clock
+from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.cluster import PODS, ClusterWrites
 from kai_es.ports.errors import (
     AnswerError,
@@ -170,7 +170,7 @@ class Walker:
                     await self._clock.sleep(backoff.next_s(at_least_s=after_s))
                     step = course.resumed(self._clock.now_ms())
                 case Pause(after_s):
-                    await self._clock.sleep(after_s)
+                    await self._pause(walk, after_s)
                     step = course.resumed(self._clock.now_ms())
                 case End(result):
                     await self._publish(job, result, progress, started_s)
@@ -184,6 +184,14 @@ class Walker:
                     raise FencedError(f"request {job.request.request_id} is left: {why}")
                 case _:
                     step = await self._do(walk, step)
+
+    async def _pause(self, walk: _Walk, after_s: float) -> None:
+        assert walk.order is not None, "evictions are not prepared"
+        wake, walk.order.wake = walk.order.wake, None
+        if wake is None:
+            await self._clock.sleep(after_s)
+        else:
+            await wait_for(wake, clock=self._clock, seconds=after_s)
 
     def _begin(self, job: Job) -> _Walk:
         request, chain, order = job.request, Chain(()), None

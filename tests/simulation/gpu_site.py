@@ -114,8 +114,7 @@ class GpuSite:
             "node": node,
             "partition": partition_of(node, 8),
             "node_uid": self.nodes.get(node, "gone"),
-            "gpu_groups": groups,
-            **(SHARED if groups else {}),
+            **({"gpu_groups": groups, **SHARED} if groups else {}),
         }
         return await self.world.order(meta["name"], **fields | changes)
 

@@ -1,4 +1,4 @@
-"""Which pods that share GPUs have ended or gone, as the log shows it."""
+"""What happens to pods that matter for shared GPUs, as the log shows it."""
 
 import asyncio
 import logging
@@ -22,11 +22,12 @@ BACKOFF_S: Final = (0.1, 5.0)
 logger = logging.getLogger(__name__)
 
 
-class Endings:
-    """Follows the topic `objects` while there are pods whose end is of interest.
+class PodNews:
+    """Follows the topic `objects` while there are pods that matter.
 
     Args:
-        ended: is called with the node of a pod that has ended, or may have.
+        moved: is called with the node of a pod that has changed, and whether it has ended or may
+            have; of one that has ended nothing is told any more.
     """
 
     def __init__(
@@ -34,17 +35,17 @@ class Endings:
         eventlog: ReadableLog,
         clock: Clock,
         rng: random.Random,
-        ended: Callable[[str], None],
+        moved: Callable[[str, bool], None],
     ) -> None:
         self._eventlog = eventlog
         self._clock = clock
         self._rng = rng
-        self._ended = ended
+        self._moved = moved
         self._node_of: dict[str, str] = {}
         self._any = asyncio.Event()
 
     def watch(self, uid: str, node: str) -> None:
-        """Tell when this pod ends; one that has ended before is found by the next look."""
+        """Tell of this pod; one that has ended before is found by the next look."""
         self._node_of[uid] = node
         self._any.set()
 
@@ -52,11 +53,10 @@ class Endings:
         """Follow for ever, from the first watched pod on."""
         await self._any.wait()
         ends = await self._ends()
-        for node in set(self._node_of.values()):
-            self._ended(node)  # what has ended before the reading begins
+        self._missed()
         async with asyncio.TaskGroup() as tasks:
             for partition, end in sorted(ends.items()):
-                tasks.create_task(self._follow(partition, end), name=f"endings-{partition}")
+                tasks.create_task(self._follow(partition, end), name=f"news-{partition}")
 
     async def _ends(self) -> dict[int, Position]:
         backoff = Backoff(*BACKOFF_S, self._rng)
@@ -79,14 +79,22 @@ class Endings:
                 await self._clock.sleep(backoff.next_s())
             except GoneError:
                 start = (await self._ends())[partition]
-                for node in set(self._node_of.values()):
-                    self._ended(node)
+                self._missed()
+
+    def _missed(self) -> None:
+        """Something may have happened that is not read."""
+        for node in sorted(set(self._node_of.values())):
+            self._moved(node, True)
 
     def _look(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             uid = entry.key.removeprefix(PREFIX)
-            if uid in self._node_of and _has_ended(entry):
-                self._ended(self._node_of.pop(uid))
+            node = self._node_of.get(uid)
+            if node is not None:
+                has_ended = _has_ended(entry)
+                if has_ended:
+                    del self._node_of[uid]
+                self._moved(node, has_ended)
 
 
 def _has_ended(entry: Entry) -> bool:
