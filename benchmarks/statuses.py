@@ -59,7 +59,7 @@ async def _measure(names: tuple[str, ...], n_pods: int) -> dict[str, Any]:
         async with Client(endpoint, CLIENT) as client, ApiServer(endpoint) as api:
             await _load(client, n_pods)
             instance = Instance(Path(folder) / "instance").create()
-            settings = Settings(data=instance.root, kubeconfig=str(it.kubeconfig), simulated=True)
+            settings = Settings(data=instance.root, kubeconfig=str(it.kubeconfig))
             stop = asyncio.Event()
             async with made(names, settings) as running:
                 began, cpu_s = perf_counter(), _cpu_s()

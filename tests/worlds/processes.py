@@ -11,7 +11,6 @@ from kai_es.eventlog.memory import MemoryLog
 from kai_es.intake.service import Informer
 from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.reader import View
-from kai_es.runtime.configuration import ON_SIMULATED
 from kai_es.scheduler.config import Config
 from kai_es.simulate.books import MemoryDecayedUsage
 from kai_es.status.service import StatusWriter
@@ -162,7 +161,7 @@ def informer(world, life, log):
 
 
 def _config(pool):
-    settings = Config(node_pool_value=pool, withheld=ON_SIMULATED).settings()
+    settings = Config(node_pool_value=pool).settings()
     return {"metadata": {"name": shard_name(pool)}, "settings": settings}
 
 
