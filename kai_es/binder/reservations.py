@@ -200,7 +200,6 @@ class Reservations:
             if pod is None:
                 if known is not None and known.uid:
                     self.look(node)  # it is lost, and has users perhaps
-                order.notes.pop(f"reservation/{group}", None)
                 pod = await self._made(order, group)
             return await self._told(order, group, pod)
 
@@ -277,6 +276,7 @@ class Reservations:
         known = self._known.setdefault(node, {}).setdefault(group, _Reservation(seen.name))
         if known.uid != seen.uid:
             known.name, known.uid, known.ours, known.since_s = seen.name, seen.uid, False, None
+            self._watch(seen.uid, node)
         now_s = self._clock.monotonic_s()
         if seen.is_deleting:  # its end was begun before anybody asked again
             await self._hasten(order, seen)
