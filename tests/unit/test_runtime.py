@@ -213,7 +213,7 @@ async def stubborn():
             pass
 
 async def main():
-    asyncio.create_task(stubborn())
+    task = asyncio.create_task(stubborn())  # kept: nobody else does, and it would be collected
     await asyncio.sleep(0)
     with no_lingering(75, seconds=0.1):
         raise ValueError("failed")
