@@ -16,7 +16,7 @@ SEEDS = range(50)
 MANY = range(50, 2_050)
 AT_ONCE = 20
 
-RICH = 25
+RICH = 4
 """A seed with shards, shared devices, evictions and many mishaps."""
 
 

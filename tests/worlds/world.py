@@ -83,7 +83,7 @@ class World:
         self.trouble_s = self._shape.choice((15, 30, 45))
         self.users = Users(seed, self.chance("users"), arrival_s=self.trouble_s * 0.8)
         copies = self._shape.choice((1, 2, 2))
-        self.slots = slots(self, copies, n_status=self._shape.choice((0, 1, copies)))
+        self.slots = slots(self, copies, n_status=self._shape.choice((0, 0, 0, 0, 1, copies)))
         self.mishaps = Mishaps(
             self,
             self.chance("mishaps"),
