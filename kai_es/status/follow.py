@@ -34,6 +34,7 @@ from kai_es.status.tally import Place, Tally
 
 POD: Final = "Pod"
 POD_GROUP: Final = "PodGroup"
+QUEUE: Final = "Queue"
 
 _NodeFacts = tuple[str, ...]
 
@@ -46,7 +47,7 @@ class News:
     groups:    likewise.
     explained: groups of which a cycle says something else than before.
     queues:    sums, names or parents of some queue changed.
-    seen:      objects of which there is a new version.
+    seen:      objects of which there is a new version, which may be what was written.
     """
 
     pods: dict[str, None] = field(default_factory=dict)
@@ -136,11 +137,9 @@ class Follower:
                 self._note_pod(obj)
             case PodGroup():
                 news.seen.append((POD_GROUP, obj.uid))
-                news.groups[obj.uid] = None
                 self._place(obj.uid, (obj.namespace, obj.name))
             case Queue():
-                news.seen.append(("Queue", obj.uid))
-                news.queues = True
+                news.seen.append((QUEUE, obj.uid))
             case Node():
                 self._node(obj.uid, obj.name, _facts(obj))
             case PriorityClass():

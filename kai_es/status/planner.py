@@ -22,7 +22,7 @@ from kai_es.snapshot.world import World
 from kai_es.status import events
 from kai_es.status.conditions import Marks
 from kai_es.status.events import KubeEvent, about_group, about_pod
-from kai_es.status.follow import POD, POD_GROUP, Follower, News
+from kai_es.status.follow import POD, POD_GROUP, QUEUE, Follower, News
 from kai_es.status.groups import GroupSeen, patches
 from kai_es.status.patch import Patch, Write
 from kai_es.status.pods import write_of
@@ -39,12 +39,14 @@ from kai_es.status.said import (
 )
 from kai_es.status.tally import Sums, with_children
 
-QUEUE: Final = "Queue"
-
-BINDING_WAIT_S: Final = 10.0
+BINDING_WAIT_S: Final = 60.0
 """A group of which pods are on their way to a node is about to change again; so long it waits."""
-REQUESTED_WAIT_S: Final = 4.0
+REQUESTED_WAIT_S: Final = 8.0
 """What a group asks for is written with what it gets, if that comes within this time."""
+MARKS_WAIT_S: Final = 30.0
+"""Annotations that mirror marks: nobody reads them but a KAI that takes over later, and a group
+that is short-lived never needs them."""
+AGAIN_S: Final = 2.0
 EVENT_PODS_MAX: Final = 10
 """Pods of one group that are told of by events; all are by their condition."""
 
@@ -53,16 +55,20 @@ class Planned(NamedTuple):
     """Writes of one object, in order: the first with `rv`, each further with the answer's.
 
     rank: of the version that they are planned on.
+    later_s: what is left is to be looked at in so many seconds, 0 = nothing is left.
     """
 
     kind: str
     uid: str
     rank: Rank
     writes: tuple[Write, ...]
+    later_s: float = 0.0
 
 
 class Postponed(NamedTuple):
-    """It is too early: something is about to change."""
+    """It is too early: something is about to change; look again in so many seconds."""
+
+    after_s: float
 
 
 Plan = Planned | Postponed | None
@@ -131,6 +137,11 @@ class Planner:
         """Whether a version is waited for."""
         return (kind, uid) in self._unseen
 
+    def is_own(self, kind: str, uid: str) -> bool:
+        """Whether the newest version is what the last write made of the object."""
+        entry = self._live(kind, uid)
+        return entry is not None and self._unseen.get((kind, uid)) == entry.rank
+
     def wrote(self, planned: Planned, rv: int) -> None:
         """The object became this version; one that did not change is let be until it does."""
         rank = planned.rank
@@ -189,11 +200,9 @@ class Planner:
         writes = patches(seen, offset=self.world.offset, now_ms=now_ms)
         if not writes:
             return None
-        if waited_s < BINDING_WAIT_S and TaskStatus.BINDING in statuses:
-            return Postponed()
-        if waited_s < REQUESTED_WAIT_S and _is_only_requested(writes):
-            return Postponed()
-        return Planned(POD_GROUP, uid, entry.rank, tuple(writes))
+        is_binding = TaskStatus.BINDING in statuses
+        planned = Planned(POD_GROUP, uid, entry.rank, tuple(writes))
+        return _ripe(planned, waited_s, is_binding=is_binding)
 
     def queues(self) -> Iterator[Planned]:
         """Statuses of all queues that say something else than their sums."""
@@ -322,6 +331,20 @@ class Planner:
         for config in self.world.snapshot.configs.values():
             return pool_of(group, str(config.settings.get("node_pool_key", NODE_POOL_LABEL)))
         return group.labels.get(NODE_POOL_LABEL) or DEFAULT_NODE_POOL
+
+
+def _ripe(planned: Planned, waited_s: float, *, is_binding: bool) -> Plan:
+    """What of the writes of a group is to be written now, after it has waited so long."""
+    if is_binding and waited_s < BINDING_WAIT_S:
+        return Postponed(BINDING_WAIT_S / 4)  # what they come to wakes it sooner
+    if waited_s < REQUESTED_WAIT_S and _is_only_requested(planned.writes):
+        return Postponed(AGAIN_S)
+    statuses = tuple(one for one in planned.writes if isinstance(one, Patch) and one.subresource)
+    if len(statuses) == len(planned.writes) or waited_s >= MARKS_WAIT_S:
+        return planned
+    if statuses:
+        return planned._replace(writes=statuses, later_s=MARKS_WAIT_S)
+    return Postponed(MARKS_WAIT_S - waited_s)
 
 
 def _is_only_requested(writes: Iterable[Write]) -> bool:

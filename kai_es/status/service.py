@@ -21,11 +21,11 @@ from kai_es.snapshot.world import Applied
 from kai_es.status import metrics
 from kai_es.status.desk import Allowance, Desk, Key, Waiting
 from kai_es.status.events import KubeEvent
-from kai_es.status.follow import POD, POD_GROUP, News
+from kai_es.status.follow import POD, POD_GROUP, QUEUE, News
 from kai_es.status.metrics import QueueNow
 from kai_es.status.mirror import Mirror
 from kai_es.status.outbox import Outbox
-from kai_es.status.planner import QUEUE, Plan, Planned, Planner, Postponed
+from kai_es.status.planner import Plan, Planned, Planner, Postponed
 from kai_es.status.writer import Answer, Writer
 
 ROLE: Final = "status"
@@ -45,7 +45,6 @@ EXPLAIN_POD_S: Final = 0.05
 EXPLAIN_PER_S: Final = 50.0
 EXPLAIN_BURST: Final = 500.0
 """Writes of explanations per second on average and at once, over all groups."""
-POSTPONE_S: Final = 2.0
 UNSEEN_S: Final = 10.0
 """How long a version is waited for that a write has made, or that made a write fail."""
 TOLD_MS: Final = 30_000
@@ -95,6 +94,7 @@ class StatusWriter:
         self._explained: dict[str, float] = {}
         self._quiet: set[str] = set()
         self._busy: set[tuple[str, str]] = set()
+        self._missed: set[tuple[str, str]] = set()
         self._leads = False
         self._log_trouble = ""
         self._lease: Lease
@@ -200,9 +200,17 @@ class StatusWriter:
         if news.queues:
             want(_QUEUES, now_s, QUEUES_S)
         for kind, uid in news.seen:
-            if self._planner.awaits(kind, uid) and self._planner.is_current(kind, uid):
-                key = _QUEUES if kind == QUEUE else Key(kind, uid)
-                want(key, now_s, POD_S)
+            self._see(kind, uid, now_s)
+
+    def _see(self, kind: str, uid: str, now_s: float) -> None:
+        """There is a new version: what was written, or what somebody else has made of it."""
+        is_own, was_awaited = self._planner.is_own(kind, uid), self._planner.awaits(kind, uid)
+        if not self._planner.is_current(kind, uid):
+            return
+        missed = (kind, uid) in self._missed
+        self._missed.discard((kind, uid))
+        if missed or (not is_own and (was_awaited or kind != POD)):
+            self._desk.want(_QUEUES if kind == QUEUE else Key(kind, uid), now_s, POD_S)
 
     def _explain_in_s(self, uid: str, now_s: float) -> float:
         return max(EXPLAIN_S, self._explained.get(uid, now_s) - now_s)
@@ -247,14 +255,18 @@ class StatusWriter:
         if plan is None:
             return
         if isinstance(plan, Postponed):
-            self._desk.postpone(key, waiting, now_s, POSTPONE_S)
+            self._desk.postpone(key, waiting, now_s, plan.after_s)
             return
         target = (plan.kind, plan.uid)
-        if target in self._busy or not self._planner.is_current(*target):
-            if target in self._busy:
-                self._desk.postpone(key, waiting, now_s, POD_S)
-            return  # the version that is waited for wakes it
+        if target in self._busy:
+            self._desk.postpone(key, waiting, now_s, POD_S)
+            return
+        if not self._planner.is_current(*target):
+            self._missed.add(target)  # the version that is waited for wakes it
+            return
         self._busy.add(target)
+        if plan.later_s:
+            self._desk.want(key, now_s, plan.later_s)
         self._group.create_task(self._write(key, plan), name="status-write")
 
     async def _write(self, key: Key, planned: Planned) -> None:
@@ -274,8 +286,9 @@ class StatusWriter:
                 return
             case Answer.GONE:
                 return
-        if self._planner.is_current(*target):
-            self._desk.want(key, now_s, POD_S)  # its version was folded while the call ended
+        if self._planner.is_current(*target):  # its version was folded before the call ended
+            self._missed.discard(target)
+            self._desk.want(key, now_s, POD_S)
         elif answer is not Answer.REFUSED and (answer is not Answer.DONE or rv > planned.rank.rv):
             self._desk.want(Key(_UNSEEN + planned.kind, planned.uid), now_s, UNSEEN_S)
 
@@ -284,6 +297,7 @@ class StatusWriter:
         kind = key.kind.removeprefix(_UNSEEN)
         if self._planner.awaits(kind, key.uid):
             self._planner.give_up_waiting(kind, key.uid)
+            self._missed.discard((kind, key.uid))
             self._desk.want(_QUEUES if kind == QUEUE else Key(kind, key.uid), now_s, 0)
 
     def _explain(self, key: Key, waiting: Waiting, now_s: float) -> None:
