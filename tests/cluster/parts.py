@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from kai_es.reader import View
 from kai_es.runtime.clock import SystemClock
@@ -57,6 +58,7 @@ async def running(
     names: Collection[str] = CIRCLE,
     *,
     others: Mapping[str, Path] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     """Run parts until the end of the block; one that ends before fails the test.
 
@@ -64,6 +66,7 @@ async def running(
         root: folder of their log, made if missing.
         names: of the parts that use `kubeconfig`.
         others: part -> its own kubeconfig, for parts with an identity of their own.
+        settings: further fields of `Settings`.
     """
     instance = Instance(root).create()
     crews = [(names, kubeconfig), *(([name], path) for name, path in (others or {}).items())]
@@ -72,7 +75,7 @@ async def running(
         opened = await stack.enter_async_context(open_log(Settings(data=instance.root)))
         made_crews = [
             await stack.enter_async_context(
-                made(members, Settings(data=instance.root, kubeconfig=str(path)))
+                made(members, Settings(data=instance.root, kubeconfig=str(path), **settings))
             )
             for members, path in crews
             if members

@@ -1,0 +1,66 @@
+"""Statuses on a real API server: its status subresources, patches by type, events."""
+
+from kai_es.kube.labels import AS_OF, GROUP_STAMP, MIRROR, POD_GROUP_ANNOTATION
+from tests.cluster.parts import CIRCLE, furnish, running
+from tests.simulation.api_client import GROUPS, PODS, Api, a_group, a_pod
+
+GPU = "nvidia.com/gpu"
+EVENTS = "/api/v1/namespaces/{ns}/events"
+BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/{ns}/bindrequests"
+
+
+def job(api: Api, name: str, gpus: int) -> None:
+    """A pod group and its pod."""
+    meta = api.ok("POST", GROUPS, a_group(name))["metadata"]
+    pod = a_pod(f"{name}-0", schedulerName="kai-scheduler")
+    pod["metadata"]["annotations"] = {
+        POD_GROUP_ANNOTATION: name,
+        GROUP_STAMP: f"{meta['uid']}/{meta['generation']}",
+    }
+    pod["spec"]["containers"][0]["resources"]["limits"][GPU] = str(gpus)
+    api.ok("POST", PODS, pod)
+
+
+def conditions(obj: dict) -> dict[str, dict]:
+    return {one["type"]: one for one in obj.get("status", {}).get("conditions", ())}
+
+
+def resources(api: Api, name: str) -> dict:
+    status = api.ok("GET", f"{GROUPS}/{name}").get("status", {})
+    return status.get("resourcesStatus", {})
+
+
+def waits(api: Api, name: str) -> bool:
+    return bool(api.ok("GET", f"{GROUPS}/{name}").get("status", {}).get("schedulingConditions"))
+
+
+async def test_statuses_on_a_real_server(cluster, kubeconfig, kubelet, tmp_path):
+    furnish(cluster, 1)
+    names = (*CIRCLE, "status")
+    async with running(
+        kubeconfig, tmp_path / "instance", names, mirror_bind_requests=True
+    ) as parts:
+        job(cluster, "runs", 2)
+        job(cluster, "waits", 9)
+        held = {"cpu": "1", GPU: "2"}
+        await parts.until(lambda: resources(cluster, "runs").get("allocated") == held)
+        await parts.until(lambda: waits(cluster, "waits"))
+        await parts.until(lambda: "PodBound" in conditions(cluster.ok("GET", f"{PODS}/runs-0")))
+        runs = cluster.ok("GET", f"{PODS}/runs-0")
+        assert conditions(runs)["PodBound"]["status"] == "True"
+        assert conditions(runs)["PodScheduled"]["status"] == "True"
+        assert runs["metadata"]["annotations"][AS_OF].isdigit()
+        waiting = conditions(cluster.ok("GET", f"{PODS}/waits-0"))["PodScheduled"]
+        assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
+        group = cluster.ok("GET", f"{GROUPS}/runs")
+        assert conditions(group)[AS_OF]["message"].isdigit()
+        for name in ("team-a", "department"):
+            path = f"/apis/scheduling.run.ai/v2/queues/{name}"
+            await parts.until(
+                lambda path=path: cluster.ok("GET", path).get("status", {}).get("allocated") == held
+            )
+        reasons = {e["reason"] for e in cluster.ok("GET", EVENTS)["items"]}
+        assert {"Scheduled", "Bound", "Unschedulable"} <= reasons
+        shown = cluster.ok("GET", f"{BIND_REQUESTS}/runs-0")
+        assert shown["metadata"]["labels"][MIRROR] == "true"
+        assert shown["status"] == {"phase": "Succeeded"}
