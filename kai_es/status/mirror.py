@@ -6,6 +6,7 @@ requests of an installed KAI.
 Reference: pkg/apis/scheduling/v1alpha2, pkg/scheduler/cache (binder §3.1, apis §4).
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kai_es.events.requests import AttemptFailed, Bound, Refused
@@ -32,11 +33,15 @@ class Mirrored(NamedTuple):
 
 
 class Mirror:
-    """Objects by pod uid, as this process has written them."""
+    """Objects by pod uid, as this process has written them.
 
-    def __init__(self, world: World, cluster: ClusterWrites) -> None:
+    check: raises if nothing may be written.
+    """
+
+    def __init__(self, world: World, cluster: ClusterWrites, check: Callable[[], None]) -> None:
         self._world = world
         self._cluster = cluster
+        self._check = check
         self._written: dict[str, Mirrored] = {}
 
     async def write(self, pod_uid: str) -> None:
@@ -58,6 +63,7 @@ class Mirror:
                 return
         status = status_of(request)
         if status != known.status:
+            self._check()
             answer = await self._cluster.patch(
                 BIND_REQUESTS,
                 row.pod.namespace,
@@ -84,6 +90,7 @@ class Mirror:
         for _ in range(2):
             if known is not None:
                 await self._delete(pod, known.uid, known.rv)
+            self._check()
             try:
                 made = await self._cluster.create(BIND_REQUESTS, pod.namespace, body)
             except ConflictError:
@@ -102,6 +109,7 @@ class Mirror:
             return None
 
     async def _delete(self, pod: Pod, uid: str, rv: int) -> None:
+        self._check()
         try:
             await self._cluster.delete(BIND_REQUESTS, pod.namespace, pod.name, uid=uid, rv=rv)
         except GoneError:

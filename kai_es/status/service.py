@@ -89,7 +89,7 @@ class StatusWriter:
         self._desk = Desk()
         self._outbox = Outbox()
         self._writer = Writer(cluster, clock, self._rng)
-        self._mirror = Mirror(view.world, cluster) if mirror else None
+        self._mirror = Mirror(view.world, cluster, self._writer.check) if mirror else None
         self._allowance = Allowance(per_s=EXPLAIN_PER_S, burst=EXPLAIN_BURST)
         self._explained: dict[str, float] = {}
         self._quiet: set[str] = set()
@@ -159,6 +159,7 @@ class StatusWriter:
 
     async def _take_turn(self) -> None:
         await self._view.caught_up.wait()
+        self._writer.lease = self._lease
         self._outbox.forget_before(self._clock.now_ms() - TOLD_MS)
         everything = self._planner.everything()
         self._quiet.update(everything.explained)

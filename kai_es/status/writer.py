@@ -17,6 +17,7 @@ from kai_es.ports.errors import (
     RefusedError,
     UnavailableError,
 )
+from kai_es.ports.eventlog import Lease
 from kai_es.status import metrics
 from kai_es.status.events import EVENTS, KubeEvent
 from kai_es.status.patch import Patch, Write
@@ -40,16 +41,21 @@ class Answer(enum.Enum):
     UNAVAILABLE = "unavailable"
 
 
+class _StaleLeaseError(UnavailableError):
+    """The role may have passed to somebody else: nothing is written."""
+
+
 class Writer:
     """Makes calls.
 
+    lease:    of the role; nothing is written under one that was renewed too long ago.
     trouble:  why the API server did not answer last, "" = it did.
     n_flight: objects that are being written.
     n_events: events that are being written.
     """
 
     LEASE_AGE_S: ClassVar[float] = 10.0
-    """Nothing is written under a lease that was renewed longer ago."""
+    lease: Lease
 
     def __init__(self, cluster: ClusterWrites, clock: Clock, rng: random.Random) -> None:
         self._cluster = cluster
@@ -88,9 +94,7 @@ class Writer:
     async def tell(self, event: KubeEvent) -> Answer:
         """Write an event, whoever has written it before; `n_events` counts it until then."""
         try:
-            return await self._call(
-                "Event", lambda: self._cluster.create(EVENTS, event.about.namespace, event.raw())
-            )
+            return await self._call("Event", lambda: self._tell(event))
         finally:
             self.n_events -= 1
 
@@ -110,6 +114,8 @@ class Writer:
             answer = Answer.CONFLICT
         except GoneError:
             answer = Answer.GONE
+        except _StaleLeaseError:
+            answer = Answer.UNAVAILABLE
         except UnavailableError as exc:
             answer, self.trouble = Answer.UNAVAILABLE, exc.message or str(exc)
         except (RefusedError, AnswerError) as exc:
@@ -123,7 +129,18 @@ class Writer:
         metrics.WRITES.labels(what, answer.value).inc()
         return answer
 
+    def check(self) -> None:
+        """Raise UnavailableError if the role may have passed to somebody else."""
+        age_s = self.lease.age_s()
+        if age_s > self.LEASE_AGE_S:
+            raise _StaleLeaseError(f"lease was last renewed {age_s:.1f} s ago")
+
+    async def _tell(self, event: KubeEvent) -> None:
+        self.check()
+        await self._cluster.create(EVENTS, event.about.namespace, event.raw())
+
     async def _write(self, write: Write, uid: str, rv: int) -> dict[str, Any]:
+        self.check()
         if isinstance(write, Patch):
             return await self._cluster.patch(
                 write.resource,

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 
 from kai_es.audit.cycles import recorded_cycles
 from kai_es.audit.replay import replay
@@ -17,6 +18,7 @@ from kai_es.simulate.kinds import NODE, KindTable
 from kai_es.simulate.kubelet import OUTCOMES
 from kai_es.simulate.virtual import VirtualClock
 from kai_es.snapshot import checkpoint
+from kai_es.status.planner import Planner
 from tests.worlds.accounts import identity
 from tests.worlds.processes import local_books
 
@@ -43,12 +45,26 @@ async def look_back(world):
     _requests(world)
     _present(world, view.world)
     _equal_views(world, view.world)
+    _statuses(world, view.world)
     await _verified(world, log)
     await _replayed(world, log)
     await _rebuilt(world, log)
     _accounts(world)
     _kubelets(world)
     return _digest(world)
+
+
+def _statuses(world, state):
+    """Every status says what the log says."""
+    if not world.status_slots():
+        return
+    planner = Planner(state)
+    planned = [planner.group(uid, 0, waited_s=math.inf) for uid in state.snapshot.groups.rows]
+    planned += [planner.pod(uid, 0) for uid in state.snapshot.pods]
+    planned += planner.queues()
+    for plan in planned:
+        if plan is not None:
+            world.failures.violated("21", f"a status is wrong long after the last fault: {plan}")
 
 
 def _requests(world):

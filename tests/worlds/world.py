@@ -31,6 +31,10 @@ BACKLOG_S = 600.0
 
 LAG_MAX_S = 5.0
 
+STATED_S = 120.0
+"""What is written late is written by then: marks wait half a minute, lost answers are waited for.
+Whether it is right is looked at in the end."""
+
 PAGES = (500, 500, 7, 3)
 """Objects that the API server gives in one page: all in one, or many pages."""
 
@@ -161,6 +165,13 @@ class World:
                 self.failures.violated("21", "; ".join(lags))
                 break
             await asyncio.sleep(1)
+        until = loop.time() + STATED_S
+        while any(slot.part.n_waiting() for slot in self.status_slots()) and loop.time() < until:
+            await asyncio.sleep(1)
+
+    def status_slots(self):
+        """Where status writers run; some worlds have none."""
+        return [slot for slot in self.slots if slot.name.startswith("status")]
 
     def _left(self):
         """Pods of the users that are still to run to their end."""
