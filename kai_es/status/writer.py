@@ -23,8 +23,8 @@ from kai_es.status.events import EVENTS, KubeEvent
 from kai_es.status.patch import Patch, Write
 from kai_es.status.planner import Planned
 
-IN_FLIGHT: Final = 32
-"""Calls at once: half of the binder's, whose binds come first."""
+IN_FLIGHT: Final = 64
+"""Calls at once, as many as the binder makes: half of what an API server can do is for binds."""
 EVENTS_IN_FLIGHT: Final = 4
 PAUSE_S: Final = (0.2, 10.0)
 
