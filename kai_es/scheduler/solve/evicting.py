@@ -17,6 +17,7 @@ from kai_es.scheduler.flags import (
     BUDGET_ENDS_ACTION,
     GENERATOR_DEFAULT_UNREACHED,
     ROOM_IS_FOR_ALL,
+    SIGNATURES_OF_ALL_TASKS,
 )
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import PENDING
@@ -192,20 +193,25 @@ def _remember(session: Session, work: Work, table: _Failed) -> None:
 
 
 def _requests(session: Session, work: Work) -> list[Request]:
-    found: list[Request] = []
-    for leaf in range(len(work.tree.leaves)):
-        for task in session.work_tasks(work, leaf):
-            if session.status[task] == PENDING:
-                gpu = session.row(task).shape.spec.gpu
-                found.append(
-                    comparable(
-                        session.demand(task).request.tolist(),
-                        gpu_count=gpu.count,
-                        gpu_memory_mib=gpu.memory_mib,
-                        flags=session.flags,
-                    )
-                )
-    return found
+    """What the tasks ask for that are compared."""
+    if SIGNATURES_OF_ALL_TASKS not in session.flags:
+        return [_request(session, task) for task in session.next_tasks(work, real=False)]
+    return [
+        _request(session, task)
+        for leaf in range(len(work.tree.leaves))
+        for task in session.work_tasks(work, leaf)
+        if session.status[task] == PENDING
+    ]
+
+
+def _request(session: Session, task: int) -> Request:
+    gpu = session.row(task).shape.spec.gpu
+    return comparable(
+        session.demand(task).request.tolist(),
+        gpu_count=gpu.count,
+        gpu_memory_mib=gpu.memory_mib,
+        flags=session.flags,
+    )
 
 
 # -- nodes

@@ -1,13 +1,21 @@
 """What jobs have in common that fail alike, as a key.
 
-Equal keys if and only if `jobs.signature.job_signature` is equal; it costs no hash per job. The
-statuses are those of the start of the session: a job that has got some of its pods placed since is
-not like one that never had more. Where pods have rules about other pods, namespace and labels are
-in it as well; with the plugin `numa` what is asked for too.
+A search places the pods that come next, so they tell, with the constraints that stand above them
+and what of the job orders it, age aside. Where pods have rules about other pods, namespace and
+labels are in it as well; with the plugin `numa` what is asked for too.
+
+compat: all pods that are not active tell (`jobs.signature.job_signature`), with the statuses of the
+start of the session.
 """
 
+from collections.abc import Callable
+
 from kai_es.kube.objects import TopologyConstraint
-from kai_es.scheduler.flags import SIGNATURES_WITHOUT_LABELS, SIGNATURES_WITHOUT_ZONES
+from kai_es.scheduler.flags import (
+    SIGNATURES_OF_ALL_TASKS,
+    SIGNATURES_WITHOUT_LABELS,
+    SIGNATURES_WITHOUT_ZONES,
+)
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
@@ -25,10 +33,18 @@ _NONE: Constraint = ("", "", "")
 
 
 def signature_of(session: Session, work: Work) -> tuple[object, ...]:
-    """By pod set with a task that was not active: constraints from the root, pod signatures."""
+    """By pod set with a task that tells: constraints from the root, pod signatures."""
     found: list[tuple[Path, tuple[bytes, ...]]] = []
-    _collect(session, work, work.tree.root, (), found)
-    return tuple(sorted(found))
+    if SIGNATURES_OF_ALL_TASKS in session.flags:
+        status = session.columns.status
+        _collect(
+            session, work, work.tree.root, (), lambda task: status[task] not in IS_ACTIVE, found
+        )
+        return tuple(sorted(found))
+    coming = set(session.next_tasks(work, real=False))
+    _collect(session, work, work.tree.root, (), coming.__contains__, found)
+    order = tuple(key(work) for key in session.ext.job_keys)
+    return (work.job.preemptible, order, *sorted(found))
 
 
 def _collect(
@@ -36,18 +52,16 @@ def _collect(
     work: Work,
     member: Member,
     above: Path,
+    tells: Callable[[int], bool],
     found: list[tuple[Path, tuple[bytes, ...]]],
 ) -> None:
     path = (*above, _constraint(member.topology))
     if not isinstance(member, PodSet):
         for child in member.members:
-            _collect(session, work, child, path, found)
+            _collect(session, work, child, path, tells, found)
         return
-    status = session.columns.status
     pods = sorted(
-        _pod(session, task)
-        for task in session.work_tasks(work, member.leaf)
-        if status[task] not in IS_ACTIVE
+        _pod(session, task) for task in session.work_tasks(work, member.leaf) if tells(task)
     )
     if pods:
         found.append((path, tuple(pods)))
