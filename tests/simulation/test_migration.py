@@ -6,7 +6,6 @@ import pytest
 
 from kai_es.audit.verify import verify
 from kai_es.intake import takeover
-from kai_es.runtime import parts as parts_module
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.wiring import open_log
@@ -87,20 +86,6 @@ async def started(api):
     return {name: pod for name, pod in pods.items() if pod["spec"].get("nodeName")}
 
 
-@pytest.fixture
-def shares_devices(monkeypatch):
-    """Shared GPUs are served here, whatever the default is."""
-    given = parts_module.shard_configs
-
-    def configs(settings):
-        found = given(settings)
-        found[0]["settings"]["withheld"] = []
-        return found
-
-    monkeypatch.setattr(parts_module, "shard_configs", configs)
-
-
-@pytest.mark.usefixtures("shares_devices")
 async def test_nothing_restarts_and_everything_goes_on(api, cluster, tmp_path, monkeypatch):
     monkeypatch.setattr(takeover, "SUPERSEDED_MS", 4_000)
     before = await started(api)
