@@ -21,7 +21,6 @@ from kai_es.binder.reservation import (
     gpu_id,
     groups_on,
     holder,
-    reservation_name,
     reservation_pod,
     to_delete,
 )
@@ -212,16 +211,18 @@ class Reservations:
     async def _found(
         self, node: str, group: str, known: _Reservation | None
     ) -> dict[str, Any] | None:
-        """The live reservation pod of a group, None = there is none."""
+        """The live reservation pod of a group, None = there is none that is known of."""
         settings = self._settings
-        if known is None and not self._listed:  # one of an old release has a name of its own
+        if known is None:
+            if self._listed:
+                return None
+            # one of an old release has a name of its own
             labels = f"{GPU_GROUP_LABEL}={group}"
             found, _ = await self._cluster.list(PODS, settings.namespace, labels=labels)
             here = [pod for pod in found if pod["spec"].get("nodeName") == node]
             return here[0] if here else None
-        name = known.name if known is not None else reservation_name(node, group)
         try:
-            return await self._cluster.get(PODS, settings.namespace, name)
+            return await self._cluster.get(PODS, settings.namespace, known.name)
         except GoneError:
             return None
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 
+from kai_es.binder.plugins import from_json
 from kai_es.binder.reservation import ReservationSettings, reservation_name
 from kai_es.binder.service import BinderSettings
 from kai_es.events.catalogue import partition_of
@@ -124,9 +125,11 @@ class GpuSite:
         assert final.__struct_config__.tag == "bound", final
         return await self.live(name)
 
-    def binding(self, port=None, **changes):
-        """A binder at work."""
-        settings = BinderSettings(reservation=ReservationSettings(**changes))
+    def binding(self, port=None, *, plugins="", **changes):
+        """A binder at work; plugins: overrides as JSON, changes: of reservation pods."""
+        settings = BinderSettings(
+            plugins=from_json(plugins), reservation=ReservationSettings(**changes)
+        )
         return running(self.world.binder(cluster=port or self.port, settings=settings))
 
     async def final(self, request_id):

@@ -84,6 +84,20 @@ async def test_pod_that_does_not_read_a_key_gets_its_devices_as_environment(site
     assert direct["NVIDIA_VISIBLE_DEVICES"].startswith("GPU-")
 
 
+async def test_devices_are_named_as_the_container_device_interface_does(site):
+    plugins = '{"gpusharing": {"arguments": {"cdiEnabled": "true"}}}'
+    async with site.binding(plugins=plugins):
+        await site.bound("p", *GROUPS)
+    devices = (await maps(site, "p"))[0]["NVIDIA_VISIBLE_DEVICES"].split(",")
+    assert all(one.startswith("k8s.device-plugin.nvidia.com/gpu=GPU-") for one in devices)
+
+
+async def test_limit_of_memory_is_told_where_it_is_switched_on(site):
+    async with site.binding(plugins='{"hamicore": {"enabled": true}}'):
+        await site.bound("p", *SINGLE, gpu_portion=27)
+    assert (await maps(site, "p"))[0]["CUDA_DEVICE_MEMORY_LIMIT"] == "22020m"
+
+
 async def test_reservation_pod_is_as_the_reference_makes_it(site):
     taint = {"key": "gpu", "operator": "Exists", "effect": "NoExecute"}
     more = {"requests": {"cpu": "10m", "nvidia.com/gpu": "4"}}
