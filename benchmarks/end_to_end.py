@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from benchmarks.real_cluster import SPACE, RealCluster, real_cluster
+from kai_es.kube.quantity import parse_quantity
 from kai_es.simulate.workload import Job, pod, pod_group
 
 N_NODES: Final = 500
@@ -194,6 +195,7 @@ async def _measured(
     cpu, writes = cluster.cpu_s(), cluster.writes()
     await do()
     last = max(cluster.seen.bound[name] for name in _names(jobs))
+    sys.stderr.write(f"last bind after {last - begin:.1f} s\n")
     right = await _statuses(cluster, jobs)
     found = {"wall_s": round(last - begin, 2), "statuses_right_after_s": round(right - last, 2)}
     return found | _spent(cluster, cpu, writes, len(_names(jobs)))
@@ -217,8 +219,10 @@ async def _statuses(cluster: RealCluster, jobs: Sequence[Job]) -> float:
     async with asyncio.timeout(STATUS_S):
         while True:
             queue = await cluster.call("GET", f"{_QUEUES}/department")
-            told = int(queue.get("status", {}).get("allocated", {}).get(GPU, "0"))
-            if told == gpus and await _groups_right(cluster, jobs):
+            told = queue.get("status", {}).get("allocated", {}).get(GPU, "0")
+            if parse_quantity(told, what="department", field=GPU) == gpus and await _groups_right(
+                cluster, jobs
+            ):
                 return perf_counter()
             await asyncio.sleep(0.3)
 

@@ -42,6 +42,7 @@ async def test_kubelet_runs_what_is_bound(cluster, port, kubelet):
     assert (await port.list_page(ports.NODES, limit=10, token="")).items == ()
 
 
+@pytest.mark.long
 def test_own_server_keeps_its_state_over_a_kill(own_server):
     api = Api(own_server.address, "default", lambda: None)
     api.ok("POST", PODS, a_pod("a"))
