@@ -3,7 +3,7 @@
 import asyncio
 from types import MappingProxyType
 
-from kai_es.kube.labels import GPU_FRACTION, NODE_POOL_LABEL, SCHEDULER_NAME
+from kai_es.kube.labels import NODE_POOL_LABEL, SCHEDULER_NAME
 from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
 from tests.worlds.jobs import POOLS
@@ -12,6 +12,9 @@ WRITERS = ("informer", "snapshot", "scheduler", "binder", "status")
 
 WRITES_WITHIN_S = 5.0
 """A leader writes that often; a standby does not write."""
+
+UNREADABLE = "nvidia.com/mig-1g.5gb"
+"""An annotation of which a negative number cannot be read; a bad fraction counts as absent."""
 
 RESTORE_MIN = 30
 """So many changes are lost at least: what the binder writes meanwhile must not fill the hole."""
@@ -338,10 +341,10 @@ class Mishaps:
         if not pods:
             return ""
         meta, seconds = chance.choice(pods)["metadata"], chance.uniform(0.1, 20)
-        for value in ("much", meta.get("annotations", {}).get(GPU_FRACTION)):
-            notes = {"metadata": {"annotations": {GPU_FRACTION: value}}}
+        for value in ("-1", None):
+            notes = {"metadata": {"annotations": {UNREADABLE: value}}}
             await self._world.site.patch(POD, meta["name"], notes, namespace=meta["namespace"])
-            await asyncio.sleep(seconds if value == "much" else 0)
+            await asyncio.sleep(seconds if value else 0)
         return f"{meta['name']} for {seconds:.1f} s"
 
     async def malformed_pod(self, chance):

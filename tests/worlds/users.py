@@ -2,9 +2,10 @@
 
 import asyncio
 
-from kai_es.kube.labels import GPU_FRACTION, GROUP_STAMP, NODE_POOL_LABEL, RUN_SECONDS
+from kai_es.kube.labels import GROUP_STAMP, NODE_POOL_LABEL, RUN_SECONDS
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
 from tests.worlds.jobs import make_workload
+from tests.worlds.mishaps import UNREADABLE
 
 
 class Users:
@@ -55,7 +56,7 @@ class Users:
             await self._create(site, job)
             for pod in job.pods:
                 meta = pod["metadata"]
-                notes = {GPU_FRACTION: meta["annotations"].get(GPU_FRACTION)}
+                notes = {UNREADABLE: None}
                 changes = {"metadata": {"annotations": notes}}
                 await site.patch(POD, meta["name"], changes, namespace=meta["namespace"])
 
