@@ -9,7 +9,8 @@ from kai_es.ports.errors import UnavailableError
 from streams.projection import AnyProjection
 
 HOUR_MS: Final = 3_600_000
-RETRY_S: Final = 30.0
+RETRY_S: Final = 5.0
+"""After a roll-up that failed; what is wrong with the database is shown until the next one."""
 
 
 class RollUps:
