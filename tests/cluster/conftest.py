@@ -13,6 +13,7 @@ There is no controller manager: namespaces stay Terminating, owned objects are n
 import asyncio
 import itertools
 import re
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from kai_es.simulate import kubelet_http
 from tests.conftest import server
 from tests.simulation.api_client import MERGE_PATCH, Api
 from tools import kubernetes
+from tools.cache import locked
 
 KUBERNETES = "tools.kubernetes:Kubernetes"
 MANIFESTS = Path(__file__).parents[2] / "deploy"
@@ -49,12 +51,19 @@ _numbers = itertools.count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All on one worker: a compaction by one test would end the pages of another."""
+    """All carry the mark `cluster`."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.cluster)
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
+@pytest.fixture(autouse=True)
+def alone(run_name: str) -> Iterator[None]:
+    """One test at a time over all workers, which share the server: what one sweeps away or
+    compacts another may need."""
+    with locked(Path(tempfile.gettempdir()) / f"{run_name}-cluster.lock"):
+        yield
 
 
 @pytest.fixture(scope="session")
