@@ -13,7 +13,6 @@ There is no controller manager: namespaces stay Terminating, owned objects are n
 import asyncio
 import itertools
 import re
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -59,10 +58,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def alone(run_name: str) -> Iterator[None]:
+def alone(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One test at a time over all workers, which share the server: what one sweeps away or
     compacts another may need."""
-    with locked(Path(tempfile.gettempdir()) / f"{run_name}-cluster.lock"):
+    with locked(tmp_path_factory.getbasetemp().parent / f"{run_name}-cluster.lock"):
         yield
 
 

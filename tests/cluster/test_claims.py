@@ -12,8 +12,7 @@ async def test_claims_from_manifest_to_running_and_back(cluster, kubeconfig, kub
     furnish(cluster, 2, gpus=0)
     scenario.build(cluster, "node-1")
     async with running(kubeconfig, tmp_path / "instance") as parts:
-        # A claim that is not made yet when its pod is prepared costs a back-off, and another.
-        await parts.until(lambda: scenario.all_run(cluster), seconds=200)
+        await parts.until(lambda: scenario.all_run(cluster))
         scenario.check(cluster, "node-1")
         for name in scenario.NAMES[1:3]:
             cluster.ok("DELETE", f"{PODS}/{name}")

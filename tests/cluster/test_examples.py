@@ -17,6 +17,7 @@ WAIT = {"notebook", "patient"}
 LATER = {"patient"}
 """It is more important than the pod that it then waits for."""
 SHARED = {"half", "two-gib", "quarter-of-two", "warm-up"}
+"""They want what an admission webhook writes on pods that share devices."""
 
 
 @pytest.fixture
