@@ -12,6 +12,7 @@ There is no controller manager: namespaces stay Terminating, owned objects are n
 
 import asyncio
 import itertools
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -95,7 +96,7 @@ def install(kubeconfig: Path) -> None:
 def namespace(request: pytest.FixtureRequest) -> str:
     """A name for a namespace that no other test uses; `api` makes it."""
     test = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
-    return f"t{next(_numbers)}-{test}"
+    return f"t{next(_numbers)}-{os.getpid()}-{test}"  # workers share the server
 
 
 @pytest.fixture
