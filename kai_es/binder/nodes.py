@@ -9,6 +9,7 @@ from kai_es.ports.cluster import NODES, ClusterWrites
 from kai_es.ports.errors import GoneError
 
 FRESH_S: Final = 10.0  # a node that goes within it is found out by the pod's fate
+AGAIN_S: Final = 0.5  # one that is another than asked for is looked up again so soon
 NODES_MAX: Final = 20_000  # remembered at most; more than the largest clusters have
 
 
@@ -27,15 +28,19 @@ class Nodes:
         self._clock = clock
         self._asked: dict[str, tuple[float, asyncio.Future[NodeSeen | None]]] = {}
 
-    async def node(self, name: str) -> NodeSeen | None:
+    async def node(self, name: str, *, uid: str = "") -> NodeSeen | None:
         """The node, None = there is no such node.
+
+        Args:
+            name: of the node.
+            uid: that it should have, "" = any; nodes are made again under their names.
 
         Raises:
             UnavailableError, RefusedError: the API server does not say.
         """
         now_s = self._clock.monotonic_s()
         known = self._asked.get(name)
-        if known is None or now_s - known[0] > FRESH_S:
+        if known is None or now_s - known[0] > (FRESH_S if _is_it(known[1], uid) else AGAIN_S):
             if len(self._asked) >= NODES_MAX:
                 self._asked.clear()
             asking = asyncio.ensure_future(self._ask(name))
@@ -55,3 +60,11 @@ class Nodes:
         metadata = node["metadata"]
         assert isinstance(metadata["uid"], str), "uids are texts"
         return NodeSeen(metadata["uid"], metadata.get("labels") or {})
+
+
+def _is_it(asked: "asyncio.Future[NodeSeen | None]", uid: str) -> bool:
+    """Whether an answer is there and names this uid, or none is there yet."""
+    if not asked.done() or asked.cancelled() or asked.exception() is not None:
+        return True
+    node = asked.result()
+    return not uid or (node is not None and node.uid == uid)

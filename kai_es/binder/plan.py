@@ -21,7 +21,7 @@ from kai_es.events.requests import (
     Request,
     Result,
 )
-from kai_es.kube.labels import CLOSED_REQUEST
+from kai_es.kube.labels import BOUND_REQUEST, CLOSED_REQUEST
 from kai_es.kube.sharing import is_group_label
 
 RETRIES: Final = 5  # immediate ones after conflicts; with the first try they make one attempt
@@ -129,6 +129,7 @@ class PodSeen:
     """What decides about a request in a pod as fetched.
 
     group_labels: keys of its labels that name shared devices.
+    bound_request: that has bound it, "" = it is not bound, or not by a binder of this kind.
     """
 
     uid: str
@@ -139,6 +140,7 @@ class PodSeen:
     gated: bool
     closed_request: str
     group_labels: tuple[str, ...] = ()
+    bound_request: str = ""
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> "PodSeen":
@@ -154,7 +156,16 @@ class PodSeen:
             gated=bool(spec.get("schedulingGates")),
             closed_request=annotations.get(CLOSED_REQUEST, ""),
             group_labels=tuple(filter(is_group_label, sorted(metadata.get("labels") or {}))),
+            bound_request=annotations.get(BOUND_REQUEST, "") if spec.get("nodeName") else "",
         )
+
+    def is_bound_by(self, request: BindRequested) -> bool:
+        """Whether this request has bound the pod, or may have; a pod is bound only once.
+
+        The name of the node is not enough: it may be another node than an earlier request had
+        bound the pod to, made under the same name.
+        """
+        return self.node == request.node and self.bound_request in ("", request.request_id)
 
 
 class Course:
@@ -319,7 +330,7 @@ class Course:
         """Success that is there already, or a pod to which nothing can happen any more."""
         if isinstance(self.request, EvictRequested):
             return End(self._done(Answer(message="found going"))) if pod.deleting else None
-        if pod.node == self.request.node:
+        if pod.is_bound_by(self.request):
             return End(self._done(Answer(message="found bound here")))
         if pod.deleting and not pod.node:
             return self._leave(self._refused(POD_GONE, Answer(message="being deleted")))
@@ -331,7 +342,8 @@ class Course:
         if pod.phase in ENDED:
             return self._refused(POD_GONE, Answer(message=f"phase is {pod.phase}"))
         if is_bind and pod.node:
-            return self._refused(BOUND_ELSEWHERE, Answer(message=f"bound to {pod.node}"))
+            by = f" by {pod.bound_request}" if pod.bound_request else ""
+            return self._refused(BOUND_ELSEWHERE, Answer(message=f"bound to {pod.node}{by}"))
         if now_ms > self.request.not_after_ms:
             if self._forbidden is not None:
                 return self._failed(BUDGET, self._forbidden, final=True)

@@ -39,7 +39,12 @@ from kai_es.binder.preparation import (
 from kai_es.binder.progress import Progress
 from kai_es.binder.results import Results
 from kai_es.events.requests import BUDGET, Answer, BindRequested, Refused, Request, Result
-from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
+from kai_es.kube.labels import (
+    BOUND_REQUEST,
+    CLOSED_REQUEST,
+    NUMA_PREDICTED,
+    RECEIVED_RESOURCE_TYPE,
+)
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.cluster import PODS, ClusterWrites
@@ -244,7 +249,7 @@ class Walker:
         course, request, order = walk.course, walk.job.request, walk.order
         match step:
             case FindNode():
-                node = await self._nodes.node(request.node)
+                node = await self._nodes.node(request.node, uid=request.node_uid)
                 return course.node(None if node is None else node.uid)
             case Look():
                 raw = await self._cluster.get(PODS, request.namespace, request.pod)
@@ -331,8 +336,8 @@ def _after(course: Course, exc: Exception) -> tuple[str, Step]:
 
 
 def _annotations(request: BindRequested) -> dict[str, str]:
-    """What a bound pod tells of its devices and zones."""
-    found = {RECEIVED_RESOURCE_TYPE: request.received}
+    """What a bound pod tells of its devices and zones, and of who has bound it."""
+    found = {RECEIVED_RESOURCE_TYPE: request.received, BOUND_REQUEST: request.request_id}
     if request.zones:
         found[NUMA_PREDICTED] = msgspec.json.encode(request.zones, order="deterministic").decode()
     return found

@@ -98,7 +98,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="bound"):
-    """The API server accepted a binding, or the pod was found bound to this node. Final."""
+    """The API server accepted a binding, or the pod was found bound to this node by it. Final."""
 
     request_id: str
     attempt: int
@@ -138,7 +138,7 @@ class AttemptFailed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class Refused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="refused"):
     """The request was not or no longer to be executed. Final.
 
-    code: expired | node-gone | pod-gone | bound-elsewhere.
+    code: expired | node-gone | pod-gone | bound-elsewhere (to another node, or by another request).
     """
 
     request_id: str

@@ -43,6 +43,8 @@ EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim
 # -- kai-es: annotations
 CLOSED_REQUEST: Final = "kai.scheduler/closed-request"
 """Id of the last bind or evict request of this pod that has its final result (architecture §3)."""
+BOUND_REQUEST: Final = "kai.scheduler/bound-request"
+"""Id of the bind request that bound this pod, written with the binding; absent: another binder."""
 CLAIMED_BY: Final = "kai.scheduler/claimed-by"
 """Id of the bind request that found its pod a user of this resource claim already."""
 GROUP_STAMP: Final = "kai.scheduler/podgroup-stamp"

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from kai_es.kube.labels import (
+    BOUND_REQUEST,
     CLOSED_REQUEST,
     GPU_GROUP_LABEL,
     GPU_GROUPS_PREFIX,
@@ -27,7 +28,7 @@ Object = dict[str, Any]
 
 CLIENT: Final = "simulated-controller"
 _ENDED: Final = ("Succeeded", "Failed")
-_OF_ONE_RUN: Final = frozenset({CLOSED_REQUEST, RECEIVED_RESOURCE_TYPE})
+_OF_ONE_RUN: Final = frozenset({BOUND_REQUEST, CLOSED_REQUEST, RECEIVED_RESOURCE_TYPE})
 
 logger = logging.getLogger(__name__)
 

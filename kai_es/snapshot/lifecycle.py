@@ -179,7 +179,11 @@ def task_state(seen: Sighting, requests: Sequence[Request]) -> TaskState:
     assert pod is not None, "no pod to tell the state of"
     binding = _last(r for r in requests if not r.evict and is_in_effect(r, seen))
     evicting = any(r.evict and is_in_effect(r, seen) for r in requests)
-    grant = binding or _last(r for r in requests if _granted(r, pod))
+    grant = (
+        binding
+        or _last(r for r in requests if _has_bound(r, seen))
+        or _last(r for r in requests if _granted(r, pod))
+    )
     groups = grant.gpu_groups if grant is not None else ()
     promised = grant if pod.phase == "Pending" else None
     return TaskState(
@@ -200,7 +204,8 @@ def needed(requests: Sequence[Request], seen: Sighting) -> list[Request]:
     """Those of one pod's requests (by `order`) that anything can still depend on.
 
     Of a pod without a row yet: all. Of a deleted one: those that wait for their final result. Else
-    also the last one (the next names it), and the last bind (what it granted is not on the row).
+    also the last one (the next names it), and the last bind (what it granted is not on the row);
+    and the one that has bound it, which a later one may not know yet.
     """
     if seen.pod is None and not seen.deleted:
         return list(requests)
@@ -209,7 +214,11 @@ def needed(requests: Sequence[Request], seen: Sighting) -> list[Request]:
     return [
         r
         for r in requests
-        if r is last or r is bind or r.outcome.final is None or is_in_effect(r, seen)
+        if r is last
+        or r is bind
+        or r.outcome.final is None
+        or is_in_effect(r, seen)
+        or _has_bound(r, seen)
     ]
 
 
@@ -241,6 +250,16 @@ def _granted(request: Request, pod: Pod) -> bool:
         and pod.node != ""
         and request.node == pod.node
         and not isinstance(request.outcome.final, AttemptFailed | Refused)
+    )
+
+
+def _has_bound(request: Request, seen: Sighting) -> bool:
+    """Whether it is known that a pod, seen bound, got there by this request."""
+    return (
+        isinstance(request.outcome.final, Bound)
+        and seen.pod is not None
+        and seen.incarnation == request.incarnation
+        and seen.pod.node == request.node
     )
 
 

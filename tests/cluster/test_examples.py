@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from kai_es.kube.labels import BOUND_REQUEST
 from tests.cluster.conftest import MANIFESTS
 from tests.cluster.parts import a_node, running, waiting_reasons
 from tests.cluster.workloads import PATHS, apply, documents
@@ -62,6 +63,7 @@ async def test_examples_schedule(furnished, kubeconfig, kubelet, tmp_path):
         )
         assert not WAIT & placed()
 
+    assert all(BOUND_REQUEST in pods()[name]["metadata"]["annotations"] for name in wanted)
     now, nodes = pods(), furnished.ok("GET", NODES)["items"]
     labels = {n["metadata"]["name"]: n["metadata"]["labels"] for n in nodes}
 

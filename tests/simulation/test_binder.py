@@ -161,8 +161,9 @@ def test_binds_and_evictions(world):
     assert sum(isinstance(r, Evicted) for r in results.values()) == 10
     gone = [p for p in world.api.ok("GET", PODS)["items"] if p["metadata"].get("deletionTimestamp")]
     assert len(gone) == 10
-    annotations = gone[0]["metadata"]["annotations"]
-    assert annotations == {"received-resource-type": "Regular"}
+    notes = gone[0]["metadata"]["annotations"]
+    bound_by = f"s/1/{gone[0]['metadata']['uid']}"
+    assert notes == {"received-resource-type": "Regular", "kai.scheduler/bound-request": bound_by}
 
 
 def test_stale_orders_change_nothing(world):

@@ -16,11 +16,14 @@ SEEDS = range(50)
 MANY = range(50, 2_050)
 AT_ONCE = 20
 
+FOUND = (123,)
+"""Seeds beyond those that have found something that no world of them shows."""
+
 RICH = 4
 """A seed with shards, shared devices, evictions and many mishaps."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *FOUND])
 def test_world_keeps_the_invariants(seed):
     figures = run_seed(seed)
     assert figures.n_binds > 0

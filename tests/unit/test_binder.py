@@ -23,7 +23,12 @@ from kai_es.events.requests import (
     Refused,
     is_final,
 )
-from kai_es.kube.labels import CLOSED_REQUEST, NUMA_PREDICTED, RECEIVED_RESOURCE_TYPE
+from kai_es.kube.labels import (
+    BOUND_REQUEST,
+    CLOSED_REQUEST,
+    NUMA_PREDICTED,
+    RECEIVED_RESOURCE_TYPE,
+)
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import Out, Position
 from tests.clocks import HastyClock, let_run
@@ -164,7 +169,8 @@ async def test_bind_is_one_write_with_received_type(world, pods):
         201,
     )
     assert pods.calls == ["node", "bind"]
-    assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Regular"}
+    notes = {RECEIVED_RESOURCE_TYPE: "Regular", BOUND_REQUEST: final.request_id}
+    assert pods.pods["p"]["metadata"]["annotations"] == notes
 
 
 async def test_pod_with_predicted_zones_says_which(world, pods):
@@ -191,7 +197,8 @@ async def test_pod_on_shared_devices_says_which_before_it_is_bound(world, pods, 
     assert isinstance(final, Bound)
     assert pods.calls == ["node", "get", "patch", "bind"]
     assert pods.pods["p"]["metadata"]["labels"] == labels
-    assert pods.pods["p"]["metadata"]["annotations"] == {RECEIVED_RESOURCE_TYPE: "Fraction", **MAPS}
+    notes = {RECEIVED_RESOURCE_TYPE: "Fraction", BOUND_REQUEST: final.request_id, **MAPS}
+    assert pods.pods["p"]["metadata"]["annotations"] == notes
 
 
 async def test_labels_that_an_earlier_request_left_behind_go(world, pods):
@@ -252,6 +259,44 @@ async def test_found_bound_here_is_success_without_another_write(world, pods):
     assert isinstance(final, Bound)
     assert final.answer.message == "found bound here"
     assert pods.binds == []
+
+
+async def test_pod_that_an_earlier_request_has_bound_is_not_bound_again(world, pods):
+    """Its node was deleted and made again under its name before anybody had seen the result."""
+    first = await world.order(node_uid="uid-before")
+    second = await world.order(supersedes=first)
+    pods.pods["p"]["spec"]["nodeName"] = "n1"
+    pods.touch("p")
+    pods.pods["p"]["metadata"]["annotations"][BOUND_REQUEST] = first
+    async with running(world.binder()):
+        finals = [await world.final(first), await world.final(second)]
+    assert [type(final) for final in finals] == [Bound, Refused]
+    assert (finals[0].node_uid, finals[1].code) == ("uid-before", "bound-elsewhere")
+    assert first in finals[1].answer.message
+    assert pods.binds == []
+
+
+async def test_node_made_again_during_a_bind_leaves_one_bound_request(world, pods):
+    def made_again():
+        pods.node("n1", uid="uid-again")
+
+    first = await world.order()
+    pods.faults = [("bind", made_again)]
+    assert isinstance(await outcome(world, first), Bound)
+    second = await world.order(node_uid="uid-again", supersedes=first)
+    final = await outcome(world, second)
+    assert (type(final), final.code) == (Refused, "bound-elsewhere")
+    assert pods.binds == [("uid-p", "n1")]
+
+
+async def test_bind_before_a_crash_is_known_again_after_it(world, pods):
+    """Also when its node has gone meanwhile, and when the binder before wrote no request's id."""
+    request_id = await world.order(node_uid="uid-before")
+    pods.pods["p"]["spec"]["nodeName"] = "n1"
+    pods.pods["p"]["metadata"]["annotations"][BOUND_REQUEST] = request_id
+    assert isinstance(await outcome(world, request_id), Bound)
+    pods.pod("q", node="n1")
+    assert isinstance(await outcome(world, await world.order("q")), Bound)
 
 
 async def test_lost_answer_of_a_bind_is_found_out(world, pods):

@@ -184,6 +184,18 @@ def test_only_requests_that_matter_are_kept():
     assert [r.id for r in world.requests.all()] == ["default/2/pod-p"]
 
 
+def test_a_pod_keeps_what_it_was_granted_by_the_request_that_bound_it():
+    """Its node was made again under its name, so that it was ordered a second time."""
+    again = a_node(uid="node-again")
+    second = a_cycle(2, a_bind(POD, again, gpu_count=1, gpu_portion=25), now_ms=T0 + 50)
+    first = (seen(POD), BIND, gone(NODE), seen(again), second, bound(1, POD, NODE))
+    world, writer = a_world(*first, seen(a_pod(node="n1"), rv=2))
+    assert (status(world), task(world).gpu_portion) == (TaskStatus.BOUND, 100)
+    fold(world, refused(2, POD, code="bound-elsewhere"), writer=writer)
+    assert (status(world), task(world).gpu_portion) == (TaskStatus.BOUND, 100)
+    assert list(world.open_requests()) == []
+
+
 def test_outcomes_fold_to_the_same_in_any_order():
     results = (
         failed(1, POD, attempt=1, final=False),
