@@ -20,6 +20,7 @@ from kai_es.ports.errors import ConflictError, GoneError, RefusedError, Unavaila
 PAGE: Final = 500  # objects; a page of large pods stays below 4 MiB
 SILENCE_S: Final = 75.0  # bookmarks come once a minute
 RESUMES: Final = 2  # a watch that fails so often in a row is not resumed, the kind is listed anew
+PAUSE_S: Final = (0.2, 10.0)  # after a list or a watch that came to nothing
 UNSERVED_S: Final = 30.0  # between looks whether a kind is served by now, and after 403
 REQUIRED_S: Final = 2.0  # the same for kinds without which nothing goes: being installed now
 
@@ -48,7 +49,7 @@ class Reflector:
         self._publisher = publisher
         self._history = history
         self._clock = clock
-        self._backoff = Backoff(0.2, 10.0, publisher.rng)
+        self._backoff = Backoff(*PAUSE_S, publisher.rng)
         self._advanced = False
 
     async def run(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kai_es.ports import cluster as ports
 from tests.cluster.conftest import sweep
-from tests.simulation.api_client import PODS, Api, a_pod
+from tests.simulation.api_client import PODS, Api
 from tools import kubernetes
 from tools.kubernetes.binaries import binaries
 
@@ -40,17 +40,6 @@ async def test_kubelet_runs_what_is_bound(cluster, port, kubelet):
         assert time.monotonic() < deadline
     sweep(cluster)
     assert (await port.list_page(ports.NODES, limit=10, token="")).items == ()
-
-
-@pytest.mark.long
-def test_own_server_keeps_its_state_over_a_kill(own_server):
-    api = Api(own_server.address, "default", lambda: None)
-    api.ok("POST", PODS, a_pod("a"))
-    own_server.kill()
-    assert not own_server.alive()
-    own_server.start()
-    assert api.ok("GET", PODS + "/a")["metadata"]["name"] == "a"
-    api.close()
 
 
 def test_server_ends_with_its_parent(tmp_path):

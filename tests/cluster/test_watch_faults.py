@@ -16,7 +16,7 @@ TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=1
 
 @pytest.fixture
 def server(tmp_path):
-    made = Kubernetes(tmp_path / "kubernetes", (*NO_CACHE, *TURNS_AWAY))
+    made = Kubernetes(tmp_path / "kubernetes", NO_CACHE)
     try:
         made.start()
         install(made.kubeconfig())
@@ -28,11 +28,10 @@ def server(tmp_path):
 async def test_no_object_is_missed(server, tmp_path, monkeypatch):
     monkeypatch.setattr("kai_es.intake.reflector.PAGE", 5)
     monkeypatch.setattr("kai_es.intake.reflector.UNSERVED_S", 1.0)
+    monkeypatch.setattr("kai_es.intake.reflector.PAUSE_S", (0.1, 1.0))
     async with trouble(server, tmp_path) as it:
-        # Fifteen kinds are listed at once, and the server serves one request at a time.
         await it.users.work(60)
         await it.settled()
-        assert it.port.refused["list", 429] + it.port.refused["watch", 429] > 0
 
         # History goes while watches are broken: they cannot go on where they were.
         await it.break_watches(changes=40)
@@ -50,7 +49,9 @@ async def test_no_object_is_missed(server, tmp_path, monkeypatch):
         await it.settled()
         assert it.port.refused["list", 410] > 0
 
-        # Servers that are killed under everybody's hands.
+        # Servers that are killed under everybody's hands. Then fifteen kinds are listed or watched
+        # at once, and the server serves one request at a time.
+        server.options += TURNS_AWAY
         busy = asyncio.create_task(it.users.work_on())
         await it.restart_api()
         await it.restart_etcd()
@@ -58,4 +59,5 @@ async def test_no_object_is_missed(server, tmp_path, monkeypatch):
         await asyncio.wait([busy])
         await it.users.work(20)
         await it.settled()
+        assert it.port.refused["list", 429] + it.port.refused["watch", 429] > 0
         assert it.users.n_done > 100

@@ -39,6 +39,8 @@ _API_OPTIONS: Final = (
     "--authorization-mode=RBAC",
     # Without a controller manager nobody makes default service accounts or calls nodes ready.
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+    # Who names an owner that it blocks the deletion of must be allowed to.
+    "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
     "--allow-privileged=true",
     "--etcd-compaction-interval=0",
 )
@@ -52,14 +54,15 @@ class Kubernetes:
 
     Args:
         home: the folder; its state survives `stop` and `kill`, and the address stays.
-        options: more options of kube-apiserver, e.g. `--watch-cache=false`.
+        options: more options of kube-apiserver, e.g. `--watch-cache=false`; those that are set
+            later count from its next start.
     """
 
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         self.home = home
         self.log = home / "apiserver.log"
         self.etcd_log = home / "etcd.log"
-        self._options = tuple(options)
+        self.options = tuple(options)
         self._api_port, self._etcd_port = process.free_port(), process.free_port()
         self._peer_port = process.free_port()
         self._binaries = binaries()
@@ -155,7 +158,7 @@ class Kubernetes:
             f"--service-account-signing-key-file={key}",
             f"--token-auth-file={self.home / 'tokens.csv'}",
             f"--watch-cache-sizes={NO_CACHE}",
-            *self._options,
+            *self.options,
         ]
         self._api = process.start(command, log=self.log)
         process.wait_ready(self._api, self._api_serves, log=self.log, timeout_s=START_S)
