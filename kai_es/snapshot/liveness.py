@@ -17,7 +17,7 @@ class Liveness:
         self.incarnation = 0
         self.listed: dict[tuple[str, int], KindListed] = {}
         self.alive: dict[int, AliveSeen] = {}
-        self._by_kind: dict[str, list[KindListed]] = {}
+        self._by_kind: dict[str, dict[int, KindListed]] = {}
         # Answers as of an incarnation, kept until a row changes them: each batch and each look of
         # the gate asks.
         self._listed: dict[tuple[str, int], frozenset[int]] = {}
@@ -30,9 +30,7 @@ class Liveness:
         known = self.listed.get(key)
         if known is None or (known.incarnation, known.rv) <= (row.incarnation, row.rv):
             self.listed[key] = row
-            self._by_kind[row.kind] = [
-                other for other in self.listed.values() if other.kind == row.kind
-            ]
+            self._by_kind.setdefault(row.kind, {})[row.partition] = row
             self._listed.clear()
             self._served.clear()
 
@@ -47,7 +45,7 @@ class Liveness:
         """Whether all of a kind that exists in this incarnation has been seen."""
         key = (kind, self.incarnation)
         if key not in self._listed:
-            rows = self._by_kind.get(kind, ())
+            rows = self._by_kind.get(kind, {}).values()
             here = (row.partition for row in rows if row.incarnation == self.incarnation)
             self._listed[key] = frozenset(here)
         return self._listed[key].issuperset(partitions)
@@ -56,7 +54,7 @@ class Liveness:
         """Whether the API server knows the kind, as far as this incarnation's lists tell."""
         key = (kind, self.incarnation)
         if key not in self._served:
-            rows = self._by_kind.get(kind, ())
+            rows = self._by_kind.get(kind, {}).values()
             here = (row.served for row in rows if row.incarnation == self.incarnation)
             self._served[key] = all(here)
         return self._served[key]

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextvars
+import functools
 import gc
+import heapq
 
 from kai_es.simulate.virtual import VirtualLoop
 
@@ -45,10 +47,17 @@ class WorldLoop(VirtualLoop):
         super().__init__()
         self.set_task_factory(lambda loop, coro, **rest: _Task(coro, loop=loop, **rest))
 
-    def _call_soon(self, callback, args, context):
+    def call_soon(self, callback, *args, context=None):
+        """As asyncio's, without its looks at debugging: half of a world's calls are this one."""
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def call_at(self, when, callback, *args, context=None):
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True
+        return timer
 
     def resume(self, life):
         """Let a process go on where it stood."""
@@ -60,6 +69,7 @@ def run_world(coroutine):
     """Run to the end; what is left is cancelled until it has ended."""
     _Task.numbers = 0
     loop = WorldLoop()
+    _leave_the_rest_alone()
     gc.collect()
     gc.disable()  # so that nothing is finalised by chance
     try:
@@ -75,6 +85,13 @@ def run_world(coroutine):
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         gc.enable()
+
+
+@functools.cache
+def _leave_the_rest_alone():
+    """What was there before the first world is not looked at again for each of them."""
+    gc.collect()
+    gc.freeze()
 
 
 async def _rest():
