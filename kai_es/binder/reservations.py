@@ -101,6 +101,8 @@ class Reservations:
         self._partitions = frozenset(partitions)
         self._read_up = read_up
         self._open: Counter[str] = Counter()
+        self._open_during: dict[str, set[str]] = {}
+        """Node whose pods are being listed -> groups that were in open requests meanwhile."""
         self._known: dict[str, dict[str, _Reservation]] = {}
         self._listed = False
         self._locks: dict[str, asyncio.Lock] = {}
@@ -117,6 +119,8 @@ class Reservations:
     def opened(self, request: BindRequested) -> None:
         """See `Observer.opened`."""
         self._open.update(request.gpu_groups)
+        for groups in self._open_during.values():
+            groups.update(request.gpu_groups)
 
     def closed(self, request: BindRequested, result: Result | None) -> None:
         """See `Observer.closed`: what a request that came to nothing reserved is looked at."""
@@ -399,12 +403,20 @@ class Reservations:
         """
         if not await self._read_up(partition_of(node, TOPICS[BIND_REQUESTS].partitions)):
             return True
-        pods, _ = await self._cluster.list(PODS, fields=f"spec.nodeName={node}")
+        was_open = self._open_during[node] = set(self._open)
+        try:
+            pods, _ = await self._cluster.list(PODS, fields=f"spec.nodeName={node}")
+        finally:
+            del self._open_during[node]
         holders = [one for pod in pods if (one := holder(pod, self._settings.namespace)).groups]
         self._learn(node, holders)
         goes = False
         for group in groups_on(node, holders):
-            doomed = to_delete(group, holders, is_open=group in self._open)
+            is_open = group in self._open
+            if group in was_open and not is_open:
+                goes = True  # what was bound since the list was made is not in it: look again
+                continue
+            doomed = to_delete(group, holders, is_open=is_open)
             for one in doomed.reservations:
                 goes = await self._remove(group, one, forces=forces) or goes
             for one in doomed.users:

@@ -16,6 +16,7 @@ from kai_es.ports.cluster import PODS
 from kai_es.ports.errors import GoneError
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.faults import Fault
+from tests.clocks import let_run
 from tests.simulation.gpu_site import WHOLE, GpuSite
 
 SINGLE = ("0a1b",)
@@ -264,6 +265,38 @@ async def test_reservation_of_an_open_request_is_kept(bare):
         await bare.final(request_id)
         async with bare.kubelet():
             await bare.none_reserved()
+
+
+async def test_reservation_is_kept_whose_user_was_bound_while_pods_were_listed(site):
+    """Race 8: the list is older than the bind, and the request is over when it comes."""
+
+    class Slow(LocalCluster):
+        binds, may_bind, lists, go_on = (asyncio.Event() for _ in range(4))
+
+        async def bind(self, namespace, pod, **rest):
+            if pod == "p":
+                Slow.binds.set()
+                await Slow.may_bind.wait()
+            return await super().bind(namespace, pod, **rest)
+
+        async def list(self, resource, namespace="", *, labels="", fields=""):
+            found = await super().list(resource, namespace, labels=labels, fields=fields)
+            if fields and Slow.binds.is_set() and not Slow.may_bind.is_set():
+                Slow.lists.set()
+                await Slow.go_on.wait()
+            return found
+
+    async with asyncio.timeout(20), site.binding(Slow(site.api)):
+        request_id = await site.order(await site.pod("p"), *SINGLE)
+        await Slow.binds.wait()
+        late = await site.order(await site.pod("q"), "0c2d", not_after_ms=0)
+        await Slow.lists.wait()  # after a request that came to nothing the node is looked at
+        Slow.may_bind.set()
+        assert isinstance(await site.final(request_id), Bound)
+        Slow.go_on.set()
+        assert isinstance(await site.final(late), Refused)
+        await let_run(0.05)
+        assert await site.reservation("0a1b")
 
 
 async def test_thirty_two_groups_at_once(site):
