@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Any, Final
 
-from benchmarks.real_cluster import SPACE, RealCluster, real_cluster
+from benchmarks.real_cluster import GPU, SPACE, RealCluster, real_cluster
 from kai_es.kube.quantity import parse_quantity
 from kai_es.simulate.workload import Job, pod, pod_group
 
@@ -32,8 +32,6 @@ N_LARGE: Final = 250
 IDLE_S: Final = 30.0
 SETTLE_S: Final = 15.0
 STATUS_S: Final = 120.0
-GPU: Final = "nvidia.com/gpu"
-_GROUPS: Final = f"/apis/scheduling.run.ai/v2alpha2/namespaces/{SPACE}/podgroups"
 _QUEUES: Final = "/apis/scheduling.run.ai/v2/queues"
 
 _chance: Final = random.Random(1)
@@ -134,7 +132,8 @@ async def _one_by_one(cluster: RealCluster, job: Job) -> None:
 
 
 async def _full() -> dict[str, Any]:
-    async with real_cluster(N_NODES) as cluster:
+    """Team B has a right to the large job and to the single ones, which go on running."""
+    async with real_cluster(N_NODES, n_more=N_SINGLE) as cluster:
         jobs = _jobs("fill", N_JOBS, team="team-a")
         await cluster.submit(jobs)
         begin = perf_counter()
@@ -212,30 +211,22 @@ def _spent(cluster: RealCluster, cpu: Any, writes: Any, n_pods: int) -> dict[str
 
 
 async def _statuses(cluster: RealCluster, jobs: Sequence[Job]) -> float:
-    """The moment at which pods run, and groups and queues say what they have."""
-    names = set(_names(jobs))
-    await cluster.until(lambda: names <= cluster.seen.running.keys(), seconds=STATUS_S)
+    """The moment at which pods run and say they are bound, groups and queues what they have."""
+    names, groups = set(_names(jobs)), {job.group["metadata"]["name"] for job in jobs}
+    seen = cluster.seen
+    await cluster.until(lambda: names <= seen.running.keys(), seconds=STATUS_S)
+    await cluster.until(lambda: groups <= seen.counted.keys(), seconds=STATUS_S)
+    await cluster.until(lambda: names <= seen.told.keys(), seconds=STATUS_S)
+    last = max(*(seen.told[name] for name in names), *(seen.counted[name] for name in groups))
     gpus = sum(int(_gpus(made)) for job in jobs for made in job.pods)
     async with asyncio.timeout(STATUS_S):
         while True:
+            asked = perf_counter()
             queue = await cluster.call("GET", f"{_QUEUES}/department")
             told = queue.get("status", {}).get("allocated", {}).get(GPU, "0")
-            if parse_quantity(told, what="department", field=GPU) == gpus and await _groups_right(
-                cluster, jobs
-            ):
-                return perf_counter()
+            if parse_quantity(told, what="department", field=GPU) == gpus:
+                return max(asked, last)
             await asyncio.sleep(0.3)
-
-
-async def _groups_right(cluster: RealCluster, jobs: Sequence[Job]) -> bool:
-    wanted = {job.group["metadata"]["name"] for job in jobs}
-    listed = await cluster.call("GET", f"{_GROUPS}?resourceVersion=0")
-    right = {
-        group["metadata"]["name"]
-        for group in listed["items"]
-        if group.get("status", {}).get("resourcesStatus", {}).get("allocated", {}).get(GPU)
-    }
-    return wanted <= right
 
 
 def _gpus(made: Any) -> str:

@@ -8,8 +8,9 @@ import asyncio
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ import yaml
 from kai_es.cluster.api import USER_AGENT, ApiServer
 from kai_es.cluster.endpoint import from_kubeconfig
 from kai_es.kube.labels import GROUP_STAMP
-from kai_es.ports.cluster import PODS
+from kai_es.ports.cluster import PODS, Resource
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.embedded import ALL_PARTS, Stack, embedded
 from kai_es.runtime.settings import Settings
@@ -39,10 +40,14 @@ from kai_es.simulate.workload import (
     priority_classes,
     queue,
 )
+from kai_es.status.groups import POD_GROUPS
+from kai_es.status.pods import POD_BOUND
 from tools.kubernetes import Kubernetes
 from tools.process import free_port, start, stop
 
 SPACE: Final = "bench"
+GPU: Final = "nvidia.com/gpu"
+See = Callable[[dict[str, Any], float], None]
 SHAPE: Final = NodeShape(8, "NVIDIA-H100", 81_920, 128_000, 2**20)
 N_CEILING: Final = 800
 """Pods that a bare client creates and binds to see what the server can do."""
@@ -60,10 +65,16 @@ _POLICY: Final = {
 
 
 class Seen(NamedTuple):
-    """Moments (`perf_counter`) at which a plain watcher saw something of a pod first."""
+    """Moments (`perf_counter`) at which a plain watcher saw something of a pod first.
+
+    told:    that its condition says that it was bound.
+    counted: of a pod group, that its status says what it holds.
+    """
 
     bound: dict[str, float]
     running: dict[str, float]
+    told: dict[str, float]
+    counted: dict[str, float]
 
 
 class RealCluster:
@@ -75,20 +86,26 @@ class RealCluster:
     def __init__(self, server: Kubernetes, client: Client, stack: Stack, kubelet_pid: int) -> None:
         self.server, self.client, self.stack = server, client, stack
         self.loader = Loader(client, SystemClock())
-        self.seen = Seen({}, {})
+        self.seen = Seen({}, {}, {}, {})
         self.created: dict[str, float] = {}
         self.door = f"127.0.0.1:{free_port()}"
         self._kubelet_pid = kubelet_pid
 
     # -- objects
 
-    async def furnish(self, n_nodes: int) -> None:
-        """Nodes of eight GPUs, a department with two teams that share them evenly."""
+    async def furnish(self, n_nodes: int, n_more: int = 0) -> None:
+        """Nodes of eight GPUs, a department with two teams that share them evenly.
+
+        Args:
+            n_nodes: how many.
+            n_more: GPUs more than half that the second team has a right to, the first has less.
+        """
         nodes = tuple(node(f"node-{n:04d}", SHAPE) for n in range(n_nodes))
         half = n_nodes * SHAPE.n_gpus / 2
         queues = (
             queue("department"),
-            *(queue(name, parent="department", gpu_quota=half) for name in ("team-a", "team-b")),
+            queue("team-a", parent="department", gpu_quota=half - n_more),
+            queue("team-b", parent="department", gpu_quota=half + n_more),
         )
         await self.loader.load(Workload(nodes, queues, priority_classes(), ()))
         await self.call("POST", "/api/v1/namespaces", {"metadata": {"name": SPACE}})
@@ -209,8 +226,8 @@ class _Audit(msgspec.Struct):
 
 
 @asynccontextmanager
-async def real_cluster(n_nodes: int) -> AsyncIterator[RealCluster]:
-    """Everything up but the parts, furnished with nodes and queues."""
+async def real_cluster(n_nodes: int, n_more: int = 0) -> AsyncIterator[RealCluster]:
+    """Everything up but the parts, furnished with nodes and queues (`RealCluster.furnish`)."""
     async with AsyncExitStack() as closing:
         folder = Path(closing.enter_context(tempfile.TemporaryDirectory()))
         server = await asyncio.to_thread(_server, folder / "kubernetes")
@@ -224,14 +241,18 @@ async def real_cluster(n_nodes: int) -> AsyncIterator[RealCluster]:
         stack = await closing.enter_async_context(embedded(settings))
         made = RealCluster(server, client, stack, kubelet.pid)
         await _define(made)
-        await made.furnish(n_nodes)
+        await made.furnish(n_nodes, n_more)
         reader = await closing.enter_async_context(ApiServer(endpoint))
-        watching = asyncio.create_task(_watch(reader, made.seen))
+        watching = [
+            asyncio.create_task(_watch(reader, PODS, partial(_see_pod, made.seen))),
+            asyncio.create_task(_watch(reader, POD_GROUPS, partial(_see_group, made.seen))),
+        ]
         try:
             yield made
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
 
 def _server(home: Path) -> Kubernetes:
@@ -261,18 +282,32 @@ async def _define(cluster: RealCluster) -> None:
                 await asyncio.sleep(0.1)
 
 
-async def _watch(reader: ApiServer, seen: Seen) -> None:
-    rv = (await reader.list_page(PODS, limit=1, token="")).rv
+async def _watch(reader: ApiServer, resource: Resource, see: See) -> None:
+    """Show every version there is from now on."""
+    rv = (await reader.list_page(resource, limit=1, token="")).rv
     while True:
-        async for items in reader.watch(PODS, rv=rv, silence_s=300):
+        async for items in reader.watch(resource, rv=rv, silence_s=300):
             now = perf_counter()
             for item in items:
-                meta = item.object["metadata"]
-                rv = int(meta["resourceVersion"])
-                if item.object.get("spec", {}).get("nodeName"):
-                    seen.bound.setdefault(meta["name"], now)
-                if item.object.get("status", {}).get("phase") == "Running":
-                    seen.running.setdefault(meta["name"], now)
+                rv = int(item.object["metadata"]["resourceVersion"])
+                see(item.object, now)
+
+
+def _see_pod(seen: Seen, raw: dict[str, Any], now: float) -> None:
+    name = raw["metadata"].get("name", "")
+    if raw.get("spec", {}).get("nodeName"):
+        seen.bound.setdefault(name, now)
+    status = raw.get("status", {})
+    if status.get("phase") == "Running":
+        seen.running.setdefault(name, now)
+    for one in status.get("conditions", ()):
+        if one["type"] == POD_BOUND and one["status"] == "True":
+            seen.told.setdefault(name, now)
+
+
+def _see_group(seen: Seen, raw: dict[str, Any], now: float) -> None:
+    if raw.get("status", {}).get("resourcesStatus", {}).get("allocated", {}).get(GPU):
+        seen.counted.setdefault(raw["metadata"]["name"], now)
 
 
 async def _is_ready(session: aiohttp.ClientSession, address: str) -> bool:

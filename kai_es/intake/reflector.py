@@ -157,6 +157,8 @@ class Reflector:
                 delay_s = 0.0 if self._advanced else self._backoff.next_s()
             except UnavailableError as exc:
                 self._failed(exc)
+                if self._is_quiet():
+                    return
                 failures = 1 if self._advanced else failures + 1
                 delay_s = self._backoff.next_s(at_least_s=exc.retry_after_s)
             else:
@@ -165,6 +167,17 @@ class Reflector:
             await self._publisher.flush()  # what is resumed after must be durable
             if failures:
                 await self._check_history()
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing was heard of a kind with few objects for so long that it is listed anew.
+
+        A kind of which nothing has changed since the API server started has no bookmarks either
+        (unless its etcd notifies of progress, which many do not); a resumed watch would be as
+        silent, and the gate would take the kind for lost.
+        """
+        heard_ms = self._publisher.seen_ms.get(self._source.kind, 0)
+        is_silent = self._clock.now_ms() - heard_ms >= SILENCE_S * 1000
+        return is_silent and len(self.known.versions) <= PAGE
 
     async def _check_history(self) -> None:
         """Before resuming after a break: a server whose history is shorter would stay silent.

@@ -44,8 +44,10 @@ BINDING_WAIT_S: Final = 60.0
 REQUESTED_WAIT_S: Final = 8.0
 """What a group asks for is written with what it gets, if that comes within this time."""
 MARKS_WAIT_S: Final = 30.0
+MARKS_WAIT_MAX_S: Final = 300.0
 """Annotations that mirror marks: nobody reads them but a KAI that takes over later, and a group
-that is short-lived never needs them."""
+that is short-lived never needs them. While there is much else to write they wait longer."""
+MARKS_AGAIN_S: Final = 15.0
 AGAIN_S: Final = 2.0
 EVENT_PODS_MAX: Final = 10
 """Pods of one group that are told of by events; all are by their condition."""
@@ -169,8 +171,15 @@ class Planner:
         write = write_of(row.pod, text, requests, offset=self.world.offset, now_ms=now_ms)
         return None if write is None else Planned(POD, uid, entry.rank, (write,))
 
-    def group(self, uid: str, now_ms: int, *, waited_s: float) -> Plan:
-        """Status and annotations of a pod group."""
+    def group(self, uid: str, now_ms: int, *, waited_s: float, is_calm: bool = True) -> Plan:
+        """Status and annotations of a pod group.
+
+        Args:
+            uid: of the group.
+            now_ms: time of a transition.
+            waited_s: since there was cause to look at it.
+            is_calm: little is being written, so what can wait need not.
+        """
         entry = self._live(POD_GROUP, uid)
         if entry is None:
             self._words.pop(uid, None)
@@ -202,7 +211,7 @@ class Planner:
             return None
         is_binding = TaskStatus.BINDING in statuses
         planned = Planned(POD_GROUP, uid, entry.rank, tuple(writes))
-        return _ripe(planned, waited_s, is_binding=is_binding)
+        return _ripe(planned, waited_s, is_binding=is_binding, is_calm=is_calm)
 
     def queues(self) -> Iterator[Planned]:
         """Statuses of all queues that say something else than their sums."""
@@ -333,18 +342,19 @@ class Planner:
         return group.labels.get(NODE_POOL_LABEL) or DEFAULT_NODE_POOL
 
 
-def _ripe(planned: Planned, waited_s: float, *, is_binding: bool) -> Plan:
+def _ripe(planned: Planned, waited_s: float, *, is_binding: bool, is_calm: bool) -> Plan:
     """What of the writes of a group is to be written now, after it has waited so long."""
     if is_binding and waited_s < BINDING_WAIT_S:
         return Postponed(BINDING_WAIT_S / 4)  # what they come to wakes it sooner
     if waited_s < REQUESTED_WAIT_S and _is_only_requested(planned.writes):
         return Postponed(AGAIN_S)
     statuses = tuple(one for one in planned.writes if isinstance(one, Patch) and one.subresource)
-    if len(statuses) == len(planned.writes) or waited_s >= MARKS_WAIT_S:
+    marks_s = MARKS_WAIT_S if is_calm else MARKS_WAIT_MAX_S
+    if len(statuses) == len(planned.writes) or waited_s >= marks_s:
         return planned
     if statuses:
         return planned._replace(writes=statuses, later_s=MARKS_WAIT_S)
-    return Postponed(MARKS_WAIT_S - waited_s)
+    return Postponed(max(MARKS_WAIT_S - waited_s, MARKS_AGAIN_S))
 
 
 def _is_only_requested(writes: Iterable[Write]) -> bool:

@@ -237,7 +237,9 @@ class StatusWriter:
             case "PodGroup":
                 waited_s = now_s - waiting.since_s
                 now_ms = self._clock.now_ms()
-                plan = self._planner.group(key.uid, now_ms, waited_s=waited_s)
+                plan = self._planner.group(
+                    key.uid, now_ms, waited_s=waited_s, is_calm=self._writer.is_calm()
+                )
                 self._begin(key, waiting, plan)
             case "Queues":
                 for planned in self._planner.queues():

@@ -25,6 +25,8 @@ from kai_es.status.planner import Planned
 
 IN_FLIGHT: Final = 64
 """Calls at once, as many as the binder makes: half of what an API server can do is for binds."""
+CALM: Final = 8
+"""With fewer calls on their way, what can wait is written, too."""
 EVENTS_IN_FLIGHT: Final = 4
 PAUSE_S: Final = (0.2, 10.0)
 
@@ -69,6 +71,10 @@ class Writer:
     def has_room(self) -> bool:
         """Whether more objects should be looked at: there is no hurry to plan what has to wait."""
         return self.n_flight < IN_FLIGHT
+
+    def is_calm(self) -> bool:
+        """Whether little is being written."""
+        return self.n_flight < CALM
 
     def has_room_for_events(self) -> bool:
         """Whether another event may be told; objects come first."""

@@ -8,6 +8,7 @@ import pytest
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.events.catalogue import OBJECTS_INDEX
 from kai_es.events.codec import decode, unpack
+from kai_es.intake import reflector
 from kai_es.intake.kinds import SOURCES
 from kai_es.intake.publisher import BATCH_RECORDS
 from kai_es.intake.service import Informer
@@ -161,6 +162,36 @@ async def test_watch_that_cannot_be_resumed_is_listed_anew(cluster, informer, mo
         await until(lambda: [k for k, _ in cluster.lists[lists:]].count("Pod") > 3)
         monkeypatch.setattr(cluster, "watch", original)
         await until(ready(informer))
+
+
+@pytest.mark.parametrize("is_quiet", [True, False])
+async def test_kind_without_any_bookmark_is_listed_anew_not_taken_for_lost(
+    cluster, informer, monkeypatch, is_quiet
+):
+    """The gate closes for evictions 15 s after a watch was given up as silent."""
+    monkeypatch.setattr(reflector, "SILENCE_S", 0.02 if is_quiet else 60)
+    asked = []
+    list_page, watch = cluster.list_page, cluster.watch
+
+    async def listed(resource, *, limit, token):
+        if resource.kind == "ConfigMap":
+            asked.append("list" if limit > 1 else "look")
+        return await list_page(resource, limit=limit, token=token)
+
+    async def silent(resource, *, rv, silence_s):
+        if resource.kind == "ConfigMap":
+            asked.append("watch")
+            await asyncio.sleep(0.03)
+            raise UnavailableError("Timeout on reading data from socket")
+        async for items in watch(resource, rv=rv, silence_s=silence_s):
+            yield items
+
+    monkeypatch.setattr(cluster, "list_page", listed)
+    monkeypatch.setattr(cluster, "watch", silent)
+    async with running(informer):
+        await until(lambda: asked.count("watch") > 3)
+    wanted = ["list", "watch"] * 3 if is_quiet else ["list", "watch", "look", "watch", "look"]
+    assert asked[: len(wanted)] == wanted
 
 
 async def test_bookmark_behind_what_is_known_means_restore(cluster, log, informer, monkeypatch):
