@@ -131,6 +131,7 @@ class Holder(NamedTuple):
     """A pod that names shared GPUs: a reservation pod or a user of some.
 
     groups: that it names; of a reservation pod one.
+    refusal: why it ended before it told its GPU, "" = it did not.
     """
 
     namespace: str
@@ -142,6 +143,7 @@ class Holder(NamedTuple):
     is_deleting: bool
     groups: tuple[str, ...]
     is_reservation: bool
+    refusal: str
 
 
 def holder(pod: Mapping[str, Any], namespace: str) -> Holder:
@@ -157,7 +159,15 @@ def holder(pod: Mapping[str, Any], namespace: str) -> Holder:
         is_deleting=bool(meta.get("deletionTimestamp")),
         groups=groups_of(pod),
         is_reservation=meta.get("namespace") == namespace,
+        refusal=_refusal(pod),
     )
+
+
+def _refusal(pod: Mapping[str, Any]) -> str:
+    status = pod.get("status") or {}
+    if status.get("phase") not in ENDED or gpu_id(pod):
+        return ""
+    return str(status.get("message") or status.get("reason") or f"phase is {status['phase']}")
 
 
 class Doomed(NamedTuple):

@@ -298,7 +298,7 @@ class Reservations:
             return found
         order.notes[f"reservation/{known.name}"] = seen.uid
         known.since_s = now_s if known.since_s is None else known.since_s
-        await self._check_deadline(order, known, seen, pod)
+        await self._check_deadline(order, known, seen)
         raise self._not_ready(order, now_s - known.since_s)
 
     async def _hasten(self, order: Order, seen: Holder) -> None:
@@ -321,26 +321,26 @@ class Reservations:
             raise self._not_ready(order, 0) from exc
         known.ours = True
 
-    async def _check_deadline(
-        self, order: Order, known: _Reservation, seen: Holder, pod: dict[str, Any]
-    ) -> None:
+    async def _check_deadline(self, order: Order, known: _Reservation, seen: Holder) -> None:
         assert known.since_s is not None, "it is waited for"
         waited_s = self._clock.monotonic_s() - known.since_s
-        if seen.phase in ENDED:
-            status = pod.get("status") or {}
-            said = status.get("message") or status.get("reason") or f"phase is {seen.phase}"
-            code, why = REFUSED, f"GPU reservation pod ended: {said}"
+        if seen.refusal:
+            code, why = REFUSED, f"GPU reservation pod ended: {seen.refusal}"
         elif waited_s > self._settings.timeout_s:
             code, why = TIMED_OUT, "failed waiting for GPU reservation pod to allocate"
         else:
             return
         if not await self._delete(seen, grace_s=0):
             raise self._not_ready(order, 0)  # it has changed: perhaps it has told
-        error = PreparationError(code, f"{why}: {seen.namespace}/{seen.name}")
+        raise self._fail(seen, code, why)
+
+    def _fail(self, seen: Holder, code: str, why: str) -> PreparationError:
+        """What all fail with who wait for this reservation pod to tell its GPU."""
         if len(self._failed) >= FAILED_MAX:
             self._failed.clear()
+        error = PreparationError(code, f"{why}: {seen.namespace}/{seen.name}")
         self._failed[seen.uid] = error
-        raise error
+        return error
 
     # -- who is no longer needed
 
@@ -446,6 +446,8 @@ class Reservations:
             return True
         if one.phase not in ENDED and (group in await self._others() or group in self._open):
             return False
+        if one.refusal:  # who waits for it is to fail, not to make another one for ever
+            self._fail(one, REFUSED, f"GPU reservation pod ended: {one.refusal}")
         ends = forces or one.phase in ENDED
         is_deleted = await self._delete(one, grace_s=0 if ends else GRACE_S)
         return not (is_deleted and ends)

@@ -13,7 +13,7 @@ from kai_es.events.requests import AttemptFailed, Bound, Refused
 from kai_es.kube.labels import CLOSED_REQUEST, GPU_INDEX, RECEIVED_RESOURCE_TYPE, RESERVATION_APP
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.ports.cluster import PODS
-from kai_es.ports.errors import GoneError
+from kai_es.ports.errors import GoneError, UnavailableError
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.faults import Fault
 from tests.clocks import let_run
@@ -349,6 +349,29 @@ async def test_reservation_that_a_node_refuses_fails_at_once(site):
         await site.none_reserved()
     assert result.code == "reservation-refused"
     assert "Allocate failed" in result.answer.message
+
+
+async def test_refused_reservation_that_is_cleared_away_first_fails_who_waits(bare):
+    """Two that were refused cleared each other's away and made them again, for ever."""
+
+    class Blind(LocalCluster):
+        """Cannot see a reservation pod that has ended."""
+
+        async def get(self, resource, namespace, name):
+            pod = await super().get(resource, namespace, name)
+            if pod["status"].get("phase") == "Failed":
+                raise UnavailableError("away")
+            return pod
+
+    async with asyncio.timeout(20), bare.binding(Blind(bare.api)):
+        request_id = await bare.order(await bare.pod("p"), *SINGLE)
+        made = await bare.until(lambda: bare.reservation("0a1b"))
+        await bare.patch(
+            made, {"status": {"phase": "Failed", "message": "no room"}}, subresource="status"
+        )
+        await bare.order(await bare.pod("q"), "0c2d", not_after_ms=0)  # the node is looked at
+        result = await bare.final(request_id)
+    assert (result.code, "no room" in result.answer.message) == ("reservation-refused", True)
 
 
 async def test_lost_reservation_takes_its_running_users_with_it(site):
