@@ -27,6 +27,9 @@ from kai_es.snapshot.errors import BrokenHistoryError
 FENCED: Final = 75
 """Exit code of a process that lost its role, or what it cannot start without; the supervisor
 starts it anew (EX_TEMPFAIL)."""
+GIL_S: Final = 0.001
+"""How long a thread that decides may keep the event loop of its process waiting for the
+interpreter; with Python's 5 ms every answer from a socket costs that much while a cycle runs."""
 DAMAGED: Final = 65
 """The log cannot be read on, and starting anew would not help (EX_DATAERR)."""
 
@@ -53,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     logs.configure(
         level=os.environ.get(ENV_LOG_LEVEL, "info"), json_lines=bool(os.environ.get(ENV_LOG_JSON))
     )
+    sys.setswitchinterval(GIL_S)
     try:
         asyncio.run(_run(args))
     except FencedError as exc:

@@ -31,6 +31,10 @@ from kai_es.snapshot.world import Applied, World
 APART_S: Final = 0.050
 """Cycles start at least this far apart."""
 
+REST_MAX_S: Final = 1.0
+"""A cycle that orders nothing is followed by a rest as long as it took, at most this: the
+reference's period of cycles. Its cost is taken from the parts that carry out the one before."""
+
 TICK_S: Final = 0.2
 """How often gate and timers are looked at while nothing happens."""
 
@@ -79,7 +83,7 @@ class CycleLoop:
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
         self._changed = True
-        self._started_s = float("-inf")
+        self._earliest_s = float("-inf")
         setting.view.listen(self._applied)
 
     def listen(self, listener: Listener) -> None:
@@ -124,9 +128,9 @@ class CycleLoop:
         """Return when a cycle may be due."""
         clock = self._set.clock
         await wait_for(self._news, clock=clock, seconds=TICK_S)
-        rest_s = self._started_s + APART_S - clock.monotonic_s()
+        rest_s = self._earliest_s - clock.monotonic_s()
         if rest_s > 0:
-            await clock.sleep(rest_s)
+            await race(clock.sleep(rest_s), self._stopping.wait())
 
     async def _turn(self, power: Power) -> tuple[Sequence[Out], Cycle | None]:
         """What is to be published now: a cycle, a change of the verdict, or nothing."""
@@ -199,11 +203,14 @@ class CycleLoop:
         config = world.snapshot.config(here.shard)
         assert config is not None, "the gate is closed without a configuration"
         self._changed = False
-        self._started_s = here.clock.monotonic_s()
+        start_s = here.clock.monotonic_s()
         cycle = await here.offload(
             partial(turn, world, config, inputs, epoch=power.reign.epoch, decide=here.decide)
         )
-        took_ms = (here.clock.monotonic_s() - self._started_s) * 1000
+        end_s = here.clock.monotonic_s()
+        rest_s = 0.0 if cycle.decision.ops else min(end_s - start_s, REST_MAX_S)
+        self._earliest_s = max(start_s + APART_S, end_s + rest_s)
+        took_ms = (end_s - start_s) * 1000
         self._status.took_ms = took_ms
         return msgspec.structs.replace(
             cycle, took_ms={"decide": round(took_ms, 3)}, runtime=machine_note()

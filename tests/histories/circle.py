@@ -382,8 +382,7 @@ def a_scheduler(log, leadership, clock, *, holder="sched", decide=first_fit, wor
         shard="default",
         partition=0,
         decide=decide,
-        offload=inline,
-        **rest,
+        **{"offload": inline} | rest,
     )
     return Scheduler(setting, leadership=leadership, holder=holder)
 

@@ -111,6 +111,24 @@ def test_rollback_restores_every_byte(before, after):
     assert picture(session) == opened
 
 
+def rooms_afresh(nodes):
+    gpus = [nodes.idle_gpus(n) + nodes.releasing_gpus(n) for n in range(len(nodes))]
+    memory = [nodes.free_memory(n, facts.gpu_memory) for n, facts in enumerate(nodes.columns.facts)]
+    return [gpus, memory]
+
+
+@given(steps)
+@settings(max_examples=100)
+def test_rooms_follow_every_change(steps):
+    session = a_session()
+    statement = Statement(session)
+    for step in steps:
+        run(session, statement, step)
+        assert session.nodes.rooms().tolist() == rooms_afresh(session.nodes)
+    statement.discard()
+    assert session.nodes.rooms().tolist() == rooms_afresh(session.nodes)
+
+
 @given(st.permutations(("run-0", "run-1")), st.booleans())
 @settings(max_examples=20)
 def test_uneviction_equals_never_evicting(order, place):

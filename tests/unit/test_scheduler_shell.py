@@ -147,6 +147,60 @@ def test_nothing_new_means_no_cycle_and_changes_mean_one_at_most_every_50_ms():
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(("took_s", "rest_s"), [(0.4, 0.4), (3.0, 1.0)])
+def test_a_cycle_that_orders_nothing_is_followed_by_a_rest(took_s, rest_s):
+    async def scenario():
+        circle = Circle()
+        spans = []
+
+        async def slow(work):
+            start_s = circle.clock.monotonic_s()
+            await asyncio.sleep(took_s)
+            cycle = work()
+            spans.append((start_s, circle.clock.monotonic_s(), bool(cycle.decision.ops)))
+            return cycle
+
+        scheduler = circle.scheduler(offload=slow)
+        await a_cluster(circle.informer)
+        async with circle.running(scheduler.run()):
+            for n in range(400):
+                if n % 200 == 0:
+                    await circle.informer.put("PodGroup", raw_group(f"g{n}"))
+                    await circle.informer.put("Pod", *some_pods(f"g{n}", 1))
+                await circle.informer.put("Node", raw_node(f"n{n % 3}", cpu=16 + n))
+                await asyncio.sleep(0.05)
+        rests = {True: [], False: []}
+        for (_, end_s, ordered), (start_s, _, _) in itertools.pairwise(spans):
+            rests[ordered].append(start_s - end_s)
+        assert min(rests[False]) == pytest.approx(rest_s)
+        assert max(rests[False]) < rest_s + 0.2
+        assert max(rests[True]) < 0.2
+
+    run_virtual(scenario())
+
+
+def test_a_stop_does_not_wait_for_the_rest():
+    async def scenario():
+        circle = Circle()
+
+        async def slow(work):
+            await asyncio.sleep(0.9)
+            return work()
+
+        scheduler = circle.scheduler(offload=slow)
+        await a_cluster(circle.informer)
+        ran = asyncio.create_task(scheduler.run())
+        async with circle.running():
+            while not scheduler.status.n_cycles:
+                await asyncio.sleep(0.05)
+            scheduler.stop()
+            start_s = circle.clock.monotonic_s()
+            await ran
+            assert circle.clock.monotonic_s() - start_s < 0.2
+
+    run_virtual(scenario())
+
+
 def test_a_silent_informer_closes_the_gate_and_it_is_recorded():
     async def scenario():
         circle = Circle()

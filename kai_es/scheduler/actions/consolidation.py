@@ -107,14 +107,9 @@ class _Consolidation:
             memory += shape.spec.gpu.memory_mib if shape.memory_mib else 0
             for profile, n in shape.spec.gpu.mig.items():
                 memory += (mig_slices(profile) or (0, 0))[1] * n
-        has_gpus = has_memory = 0
         state = session.nodes
-        for n, facts in enumerate(state.columns.facts):
-            if state.columns.ready[n]:
-                idle, releasing = state.idle_gpus(n), state.releasing_gpus(n)
-                has_gpus += idle + releasing
-                has_memory += state.free_memory(n, facts.gpu_memory)
-        return has_gpus >= gpus and has_memory >= memory
+        has_gpus, has_memory = state.rooms()[:, state.columns.ready].sum(axis=1)
+        return bool(has_gpus >= gpus and has_memory >= memory)
 
     def text(self, task: int, job: Job) -> str:
         del job

@@ -1,5 +1,6 @@
 """What is idle, free and used on each node while a session tries things out."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -51,6 +52,8 @@ class NodeState:
         for n in self.sharing:
             self._set_devices(n, self.devices[n])
         self.changes: list[int] = []
+        self._rooms: NDArray[np.int64] | None = None
+        self._rooms_seen = 0
         self._any_lossy = bool(columns.lossy.any())
 
     def __len__(self) -> int:
@@ -146,6 +149,22 @@ class NodeState:
             + sharing.sharing_releasing(self.devices[n], facts.gpu_memory)
             + mig
         )
+
+    def rooms(self) -> NDArray[np.int64]:
+        """Int64 [2, N]: idle and releasing GPUs of each node, gpu_micro, and their memory, MiB.
+
+        Kept up to date from call to call; do not write to it.
+        """
+        if self._rooms is None:
+            self._rooms = np.zeros((2, len(self)), np.int64)
+            stale: Iterable[int] = range(len(self))
+        else:
+            stale = set(self.changes[self._rooms_seen :])
+        self._rooms_seen = len(self.changes)
+        for n in stale:
+            gpus = self.idle_gpus(n) + self.releasing_gpus(n)
+            self._rooms[:, n] = gpus, self.free_memory(n, self.columns.facts[n].gpu_memory)
+        return self._rooms
 
     def free_memory(self, n: int, capacity: int) -> int:
         """MiB of GPU memory that is idle or being released, whole devices and shared ones."""

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_es.scheduler.columns.nodes import NO_ROW
-from kai_es.scheduler.columns.resources import GPU_ROW
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.solve.filters import NodeAffinityFilter, greedy_fit
@@ -23,15 +22,8 @@ from kai_es.scheduler.solve.topology_room import TopologyRoom
 
 def gpu_room(session: Session) -> NDArray[np.int64]:
     """int64 [N], idle and releasing GPUs of each node, gpu_micro; a new array."""
-    state = session.nodes
-    room: NDArray[np.int64] = state.free[GPU_ROW].copy()
-    for n in state.sharing:
-        room[n] = state.idle_gpus(n) + state.releasing_gpus(n)
-    if state.columns.any_mig:
-        for n, facts in enumerate(state.columns.facts):
-            if facts.mig_gpus:
-                room[n] = state.idle_gpus(n) + state.releasing_gpus(n)
-    return room
+    gpus: NDArray[np.int64] = session.nodes.rooms()[0]
+    return gpus.copy()
 
 
 class Room:
