@@ -16,11 +16,18 @@ from kai_es.binder.nodes import Nodes
 from kai_es.events.requests import Answer, BindRequested, Result
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites
-from kai_es.ports.errors import AnswerError, ConflictError, GoneError, UnavailableError
+from kai_es.ports.errors import (
+    AnswerError,
+    ConflictError,
+    FencedError,
+    GoneError,
+    UnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
 CHANGED: Final = "conflict"
+INTERNAL: Final = "internal-error"
 
 
 class NotReadyError(Exception):
@@ -168,6 +175,16 @@ class Preparation(Protocol):
         ...
 
 
+_AS_DECLARED: Final = (
+    NotReadyError,
+    PodMovedError,
+    PodLeftError,
+    UnavailableError,
+    FencedError,
+)
+"""What preparations may raise beside what is turned into a `PreparationError`."""
+
+
 def of_plugin(name: str) -> str:
     """How messages of a plugin's failures begin, as in the reference."""
     return f"plugin {name} failed in PreBind: "
@@ -230,6 +247,12 @@ class Chain:
                 raise PreparationError(
                     one.name, text, status=exc.status, reason=exc.reason
                 ) from exc
+            except _AS_DECLARED:
+                raise
+            except Exception as exc:  # one pod's object must not stop the binds of all (race 20)
+                logger.exception("preparation", extra={"pod": order.name, "plugin": one.name})
+                text = f"{one.failed}Internal Error: {exc!r}"
+                raise PreparationError(INTERNAL, text) from exc
 
     async def undo(self, order: Order, *, recovered: bool) -> None:
         """Undo in reverse order all that was begun.
@@ -249,3 +272,7 @@ class Chain:
             except AnswerError as exc:
                 text = f"plugin {one.name} failed in Rollback: {exc.message}"
                 logger.warning("rollback", extra={"pod": order.name, "problem": text})
+            except _AS_DECLARED:
+                raise
+            except Exception:  # as above; the others are undone all the same
+                logger.exception("rollback", extra={"pod": order.name, "plugin": one.name})

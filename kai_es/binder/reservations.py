@@ -108,6 +108,7 @@ class Reservations:
         self._locks: dict[str, asyncio.Lock] = {}
         self._due: dict[str, None] = {}
         self._going: dict[str, float] = {}
+        self._spared: set[str] = set()
         self._moves: dict[str, asyncio.Event] = {}
         self._wake = asyncio.Event()
         self._failed: dict[str, PreparationError] = {}
@@ -117,20 +118,25 @@ class Reservations:
     # -- Observer
 
     def opened(self, request: BindRequested) -> None:
-        """See `Observer.opened`."""
+        """See `Observer.opened`: its pod may end before its result is known."""
         self._open.update(request.gpu_groups)
         for groups in self._open_during.values():
             groups.update(request.gpu_groups)
+        if request.gpu_groups:
+            self._watch(request.pod_uid, request.node)
 
     def closed(self, request: BindRequested, result: Result | None) -> None:
         """See `Observer.closed`: what a request that came to nothing reserved is looked at."""
         self._open.subtract(request.gpu_groups)
+        spared = False
         for group in request.gpu_groups:
             if not self._open[group]:
                 del self._open[group]
-        if isinstance(result, Bound) and request.gpu_groups:
-            self._watch(request.pod_uid, request.node)
-        elif result is not None and request.gpu_groups:
+                spared = spared or group in self._spared
+                self._spared.discard(group)
+        if result is not None and request.gpu_groups and not isinstance(result, Bound):
+            spared = True
+        if spared:
             self.look(request.node)
 
     def look(self, node: str) -> None:
@@ -417,6 +423,8 @@ class Reservations:
                 goes = True  # what was bound since the list was made is not in it: look again
                 continue
             doomed = to_delete(group, holders, is_open=is_open)
+            if is_open and to_delete(group, holders, is_open=False) != doomed:
+                self._spared.add(group)  # for the request's sake: look again when it is closed
             for one in doomed.reservations:
                 goes = await self._remove(group, one, forces=forces) or goes
             for one in doomed.users:

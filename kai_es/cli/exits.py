@@ -6,6 +6,8 @@ OK: Final = 0
 NO: Final = 1
 """The answer is "no": a replay that differs, a verify that fails."""
 BAD_INPUT: Final = 2
+DAMAGED: Final = 65
+"""The log cannot be read on, and trying anew would not help (EX_DATAERR)."""
 
 
 class UsageError(Exception):

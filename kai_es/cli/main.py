@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 from kai_es import __version__
 from kai_es.audit.export import ExportError
 from kai_es.audit.replay import NotReplayableError
-from kai_es.cli.exits import BAD_INPUT, UsageError
+from kai_es.cli.exits import BAD_INPUT, DAMAGED, UsageError
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
 from kai_es.reader.restore import HistoryGoneError
@@ -29,15 +29,15 @@ BAD_INPUT_ERRORS: Final = (
     UsageError,
     ConfigError,
     UnavailableError,
-    CorruptLogError,
     RefusedError,
-    PoisonError,
     ExportError,
     NotReplayableError,
     HistoryGoneError,
-    BrokenHistoryError,
 )
-"""What the input (arguments, files, the log, the servers) can be blamed for; the text says how."""
+"""What the input (arguments, files, the servers) can be blamed for; the text says how."""
+
+DAMAGED_ERRORS: Final = (PoisonError, CorruptLogError, BrokenHistoryError)
+"""The log is there and cannot be read on."""
 
 COMMANDS: Final = (
     *("demo", "up", "run", "decide", "cycles", "replay", "explain", "report", "capture"),
@@ -82,20 +82,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser_of(commands).parse_args(argv)
     try:
         return commands[args.command].run(args)
-    except BAD_INPUT_ERRORS as exc:
-        print(f"kai-es {args.command}: {exc}", file=sys.stderr)
-        return BAD_INPUT
+    except (*BAD_INPUT_ERRORS, *DAMAGED_ERRORS) as exc:
+        return _blame(args.command, exc)
     except ExceptionGroup as group:
-        blamed, others = group.split(BAD_INPUT_ERRORS)
+        blamed, others = group.split((*BAD_INPUT_ERRORS, *DAMAGED_ERRORS))
         if blamed is None or others is not None:
             raise
-        print(f"kai-es {args.command}: {_first(blamed)}", file=sys.stderr)
-        return BAD_INPUT
+        return _blame(args.command, _first(blamed))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+
+
+def _blame(command: str, exc: BaseException) -> int:
+    """Tell what was wrong; the exit code for it."""
+    print(f"kai-es {command}: {exc}", file=sys.stderr)
+    return DAMAGED if isinstance(exc, DAMAGED_ERRORS) else BAD_INPUT
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-from kai_es.cli.exits import OK
+from kai_es.cli.exits import DAMAGED, OK
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import CorruptLogError, FencedError, GoneError, UnavailableError
 from kai_es.ports.race import race
@@ -30,8 +30,6 @@ starts it anew (EX_TEMPFAIL)."""
 GIL_S: Final = 0.001
 """How long a thread that decides may keep the event loop of its process waiting for the
 interpreter; with Python's 5 ms every answer from a socket costs that much while a cycle runs."""
-DAMAGED: Final = 65
-"""The log cannot be read on, and starting anew would not help (EX_DATAERR)."""
 
 logger = logging.getLogger(__name__)
 

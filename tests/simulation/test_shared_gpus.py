@@ -9,11 +9,15 @@ import pytest
 
 from kai_es.binder.reservation import reservation_name
 from kai_es.binder.sharing import CONFIG_MAPS
+from kai_es.events.catalogue import OBJECTS
+from kai_es.events.codec import pack
+from kai_es.events.objects import ObjectDeleted
 from kai_es.events.requests import AttemptFailed, Bound, Refused
 from kai_es.kube.labels import CLOSED_REQUEST, GPU_INDEX, RECEIVED_RESOURCE_TYPE, RESERVATION_APP
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.ports.cluster import PODS
-from kai_es.ports.errors import GoneError, UnavailableError
+from kai_es.ports.errors import DeniedError, GoneError, UnavailableError
+from kai_es.ports.eventlog import Out
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.faults import Fault
 from tests.clocks import let_run
@@ -473,6 +477,58 @@ async def test_nothing_is_reserved_while_the_cluster_scales_up(site):
     assert result.code == "scaling-up"
     assert "cluster is scaling up, could not create reservation pod" in result.answer.message
     assert not await site.reservations()
+
+
+async def test_look_at_the_scaling_that_fails_stops_nothing(site):
+    """Race 16: whether the cluster scales up is not known; the reservation is made."""
+
+    class Denied(LocalCluster):
+        async def list(self, resource, namespace="", **selectors):
+            if namespace == "kai-scale-adjust":
+                raise DeniedError("pods is forbidden", status=403, reason="Forbidden")
+            return await super().list(resource, namespace, **selectors)
+
+    async with site.binding(Denied(site.api)):
+        await site.bound("p", *SINGLE)
+    assert await site.reservation("0a1b")
+
+
+async def test_mistake_in_a_plugin_fails_the_request_and_is_undone(site, monkeypatch):
+    """Race 20: what was reserved before goes, and the binder works on."""
+
+    async def broken(*_):
+        raise KeyError("mistake")
+
+    async with site.binding():
+        with monkeypatch.context() as patched:
+            patched.setattr("kai_es.binder.sharing.SharedGpus.prepare", broken)
+            result = await site.final(await site.order(await site.pod("p"), *SINGLE))
+        assert (type(result), result.code) == (AttemptFailed, "internal-error")
+        assert "Internal Error: KeyError('mistake')" in result.answer.message
+        await site.none_reserved()
+        await site.bound("q", *SINGLE)
+
+
+async def test_reservation_goes_with_a_user_that_ended_before_its_bind_was_told(site):
+    """What is seen while the request is open counts when it is closed."""
+
+    class Ends(LocalCluster):
+        async def bind(self, namespace, pod, **more):
+            answer = await super().bind(namespace, pod, **more)
+            await site.end(pod)
+            uid = (await site.live(pod))["metadata"]["uid"]
+            gone = ObjectDeleted(
+                kind="Pod", uid=uid, namespace=namespace, name=pod, rv=1, incarnation=1
+            )
+            times = {"event_time": 1, "ingest_time": 1}
+            record = pack(gone, topic=OBJECTS, record_id="gone", producer="test", **times)
+            await site.world.log.append(site.world.epoch, [Out(OBJECTS, f"Pod/{uid}", 0, record)])
+            await asyncio.sleep(0.05)  # it is looked at, and spared
+            return answer
+
+    async with site.binding(Ends(site.api)):
+        await site.bound("p", *SINGLE)
+        await site.none_reserved()
 
 
 async def test_delayed_delete_of_a_stopped_binder_fails(site):
