@@ -14,8 +14,8 @@ from kai_es.events.codec import pack
 from kai_es.events.deadletter import DeadLetter
 from kai_es.events.envelope import Envelope
 from kai_es.ports.clock import Clock
-from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import EventLog, Leadership, Lease
+from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import EventLog, Leadership, Lease, check_lease
 from kai_es.ports.race import race
 from projectors.batching import batch_envelope, batch_of
 from projectors.sources import SOURCES, Part, Unit
@@ -29,9 +29,6 @@ BATCH_S: Final = 0.010
 
 LINGER_S: Final = 0.002
 """The first record after a quiet time waits this long for those of its transaction."""
-
-LEASE_MAX_S: Final = 10.0
-"""A leader whose lease is older stops (architecture §3)."""
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
@@ -186,8 +183,7 @@ class SnapshotStream:
         copies is accepted.
         """
         while True:
-            if lease.age_s() > LEASE_MAX_S:
-                raise FencedError(f"lease of {ROLE} was not renewed for {LEASE_MAX_S} s")
+            check_lease(lease, f"the {ROLE} stream")
             try:
                 position = await self._log.append_one(SNAPSHOT, "", record)
                 end = int(position) + 1

@@ -1,14 +1,11 @@
 """Writes to the cluster that are made only while their writer surely has its role."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kai_es.events.requests import Answer
 from kai_es.ports.cluster import ClusterWrites, Resource
-from kai_es.ports.errors import FencedError
-from kai_es.ports.eventlog import Lease
-
-LEASE_AGE_S: Final = 10.0  # architecture §3, Leadership
+from kai_es.ports.eventlog import Lease, check_lease
 
 
 class LeasedCluster:
@@ -22,9 +19,7 @@ class LeasedCluster:
         self._lease = lease
 
     def _writes(self) -> ClusterWrites:
-        age_s = self._lease.age_s()
-        if age_s > LEASE_AGE_S:
-            raise FencedError(f"lease of the binder was last renewed {age_s:.1f} s ago")
+        check_lease(self._lease, "the binder")
         return self._cluster
 
     async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:

@@ -8,14 +8,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from kai_es.binder import metrics
-from kai_es.binder.leased import LEASE_AGE_S
 from kai_es.events.catalogue import BIND_RESULTS
 from kai_es.events.codec import pack
 from kai_es.events.requests import AttemptFailed, Refused, Result
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
-from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import Epoch, EventLog, Lease, Out, Position
+from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import Epoch, EventLog, Lease, Out, Position, check_lease
 
 BATCH: Final = 500
 
@@ -79,9 +78,7 @@ class Results:
     async def _append(self, batch: list[Out]) -> list[Position]:
         backoff = Backoff(0.1, 5.0, self._rng)
         while True:
-            age_s = self._lease.age_s()
-            if age_s > LEASE_AGE_S:
-                raise FencedError(f"lease of the binder was last renewed {age_s:.1f} s ago")
+            check_lease(self._lease, "the binder")
             try:
                 positions = list(await self._eventlog.append(self._epoch, batch))
             except UnavailableError as exc:  # the log has not taken it

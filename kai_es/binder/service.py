@@ -200,7 +200,6 @@ class Binder:
             self._walker = Walker(
                 cluster=cluster,
                 results=self._results,
-                lease=self._lease,
                 clock=self._clock,
                 binder=self._holder,
                 rng=self._rng,

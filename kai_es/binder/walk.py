@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from kai_es.binder import metrics
-from kai_es.binder.leased import LEASE_AGE_S
 from kai_es.binder.nodes import Nodes
 from kai_es.binder.plan import (
     Close,
@@ -58,7 +57,7 @@ from kai_es.ports.errors import (
     RefusedError,
     UnavailableError,
 )
-from kai_es.ports.eventlog import Lease, Position
+from kai_es.ports.eventlog import Position
 
 IN_FLIGHT: Final = 64  # calls at once; the API server does not get faster with more
 FIRST_S: Final = 0.2  # back-off of an attempt
@@ -103,7 +102,7 @@ class Walker:
     """Walks requests, any number at once.
 
     Args:
-        lease: of the role; nothing is written under one that is too old.
+        cluster: that writes nothing under a lease that is too old.
         binder: name of this process in results.
         preparations: what pods need before they are bound.
         observers: are told of bind requests.
@@ -117,7 +116,6 @@ class Walker:
         *,
         cluster: ClusterWrites,
         results: Results,
-        lease: Lease,
         clock: Clock,
         binder: str,
         rng: random.Random,
@@ -128,7 +126,6 @@ class Walker:
         self._observers = observers
         self._cluster = cluster
         self._results = results
-        self._lease = lease
         self._clock = clock
         self._binder = binder
         self._rng = rng
@@ -222,11 +219,8 @@ class Walker:
         progress.published(position)
 
     async def _do(self, walk: _Walk, step: Step) -> Step:
-        """Make the call of a step, unless the role may have passed to somebody else."""
+        """Make the call of a step."""
         async with self._calls:
-            age_s = self._lease.age_s()
-            if age_s > LEASE_AGE_S:
-                return Stop(f"lease was last renewed {age_s:.1f} s ago")
             call = type(step).__name__
             try:
                 following = await self._call(walk, step)

@@ -21,7 +21,7 @@ from kai_es.events.requests import DELETE
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import EventLog, Lease, Out
+from kai_es.ports.eventlog import EventLog, Lease, Out, check_lease
 from kai_es.ports.race import race
 from kai_es.reader.view import View
 from kai_es.scheduler import decide as real_decide
@@ -37,9 +37,6 @@ reference's period of cycles. Its cost is taken from the parts that carry out th
 
 TICK_S: Final = 0.2
 """How often gate and timers are looked at while nothing happens."""
-
-LEASE_MAX_S: Final = 10.0
-"""A leader whose lease is older exits (architecture §3)."""
 
 RETRY_S: Final = 0.5
 
@@ -221,8 +218,7 @@ class CycleLoop:
     ) -> None:
         """All or nothing; then wait until it has come back through the log."""
         here = self._set
-        if lease.age_s() > LEASE_MAX_S:
-            raise FencedError(f"{here.shard}: lease was not renewed for {LEASE_MAX_S} s")
+        check_lease(lease, f"the scheduler of {here.shard}")
         positions = await here.log.append(power.epoch, out)
         own = zip(out, positions, strict=True)
         last = max(int(at) for record, at in own if record.topic == DECISIONS)

@@ -2,14 +2,14 @@
 
 import asyncio
 
-from kai_es.cycle.loop import LEASE_MAX_S, RETRY_S, CycleLoop, Listener, Setting
+from kai_es.cycle.loop import RETRY_S, CycleLoop, Listener, Setting
 from kai_es.cycle.records import end_record, producer_of
 from kai_es.cycle.status import SchedulerStatus
 from kai_es.cycle.takeover import Power, take_power
 from kai_es.events.catalogue import DECISIONS
 from kai_es.events.decisions import ReignEnd
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import Leadership, Lease
+from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease
 from kai_es.ports.race import race
 
 

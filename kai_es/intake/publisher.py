@@ -16,13 +16,12 @@ from kai_es.intake import metrics
 from kai_es.intake.history import History
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
-from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import Epoch, EventLog, Lease, Out
+from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import Epoch, EventLog, Lease, Out, check_lease
 
 BATCH_RECORDS: Final = 500  # objects in a transaction; each is also a record of the index
 BATCH_BYTES: Final = 4 * 2**20  # as a batch of `snapshot`
 QUEUE_RECORDS: Final = 2_000  # four batches: enough that the next is ready when one is durable
-LEASE_AGE_S: Final = 10.0  # architecture §3, Leadership
 ALIVE: Final = "Alive"  # key of these marks, in `objects.index` too
 LISTED: Final = "Listed"
 
@@ -146,9 +145,7 @@ class Publisher:
         """One transaction; an unavailable log has not taken it, so it is tried again."""
         backoff = Backoff(0.1, 5.0, self.rng)
         while batch:
-            age_s = self._lease.age_s()
-            if age_s > LEASE_AGE_S:
-                raise FencedError(f"lease of role informer was last renewed {age_s:.1f} s ago")
+            check_lease(self._lease, "the informer")
             try:
                 await self._eventlog.append(self._epoch, batch)
             except UnavailableError as exc:

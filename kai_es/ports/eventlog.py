@@ -1,9 +1,10 @@
 """The durable log (architecture §2, §7) and who may write to it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple, NewType, Protocol
+from typing import Final, NamedTuple, NewType, Protocol
 
 from kai_es.events.envelope import Envelope
+from kai_es.ports.errors import FencedError
 
 Position = NewType("Position", int)
 
@@ -128,7 +129,7 @@ class Lease(Protocol):
     """A held role. `age_s` is measured on the monotonic clock."""
 
     def age_s(self) -> float:
-        """Seconds since the last successful renewal; > 10 s means: stop at once."""
+        """Seconds since the last successful renewal; see `check_lease`."""
         ...
 
     async def lost(self) -> None:
@@ -138,6 +139,21 @@ class Lease(Protocol):
     async def release(self) -> None:
         """Give the role up, so that a standby need not wait for the session to end."""
         ...
+
+
+LEASE_MAX_S: Final = 10.0
+"""Under an older lease nothing is sent: another may have the role (architecture §3)."""
+
+
+def check_lease(lease: Lease, role: str) -> None:
+    """To be called before anything is sent under a role, and again before each repetition.
+
+    Raises:
+        FencedError: the lease is too old, so another may write by now: the process ends.
+    """
+    age_s = lease.age_s()
+    if age_s > LEASE_MAX_S:
+        raise FencedError(f"lease of {role} was last renewed {age_s:.1f} s ago")
 
 
 class Leadership(Protocol):

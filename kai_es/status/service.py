@@ -15,7 +15,7 @@ from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import Leadership, Lease
+from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease
 from kai_es.reader import View
 from kai_es.snapshot.world import Applied
 from kai_es.status import metrics
@@ -221,7 +221,7 @@ class StatusWriter:
     async def _work(self) -> None:
         while True:
             now_s = self._clock.monotonic_s()
-            if self._lease.age_s() <= Writer.LEASE_AGE_S:
+            if self._lease.age_s() <= LEASE_MAX_S:
                 if self._writer.has_room():
                     for key, waiting in self._desk.due(now_s):
                         self._do(key, waiting, now_s)

@@ -5,7 +5,7 @@ import enum
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
@@ -13,11 +13,12 @@ from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import (
     AnswerError,
     ConflictError,
+    FencedError,
     GoneError,
     RefusedError,
     UnavailableError,
 )
-from kai_es.ports.eventlog import Lease
+from kai_es.ports.eventlog import Lease, check_lease
 from kai_es.status import metrics
 from kai_es.status.events import EVENTS, KubeEvent
 from kai_es.status.patch import Patch, Write
@@ -56,7 +57,6 @@ class Writer:
     n_events: events that are being written.
     """
 
-    LEASE_AGE_S: ClassVar[float] = 10.0
     lease: Lease
 
     def __init__(self, cluster: ClusterWrites, clock: Clock, rng: random.Random) -> None:
@@ -137,9 +137,10 @@ class Writer:
 
     def check(self) -> None:
         """Raise UnavailableError if the role may have passed to somebody else."""
-        age_s = self.lease.age_s()
-        if age_s > self.LEASE_AGE_S:
-            raise _StaleLeaseError(f"lease was last renewed {age_s:.1f} s ago")
+        try:
+            check_lease(self.lease, "the status writer")
+        except FencedError as exc:
+            raise _StaleLeaseError(str(exc)) from exc
 
     async def _tell(self, event: KubeEvent) -> None:
         self.check()

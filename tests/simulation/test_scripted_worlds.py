@@ -24,7 +24,7 @@ def test_no_writer_sends_under_a_lease_that_is_too_old():
     """Nobody has taken its role, so that no fence but its own look at the lease stops it."""
 
     async def script(world):
-        for name in ("binder", "scheduler", "informer"):
+        for name in ("binder", "scheduler", "informer", "snapshot"):
             await asyncio.sleep(1)
             leader, *others = [slot for slot in world.slots if slot.name.startswith(name)]
             for slot in others:

@@ -755,7 +755,7 @@ async def test_lease_too_old_writes_nothing(world, pods):
         # Nobody would answer the request if it went on and its lease were renewed after all.
         with pytest.raises(FencedError):
             await asyncio.wait_for(task, 5)
-        assert pods.calls == []
+        assert set(pods.calls) <= {"node", "get"}, "only looked"
         assert await world.results(request_id) == []
     lease.age = 0.0
     assert isinstance(await outcome(world, request_id), Bound)

@@ -1,0 +1,75 @@
+"""Nothing is written under a lease that may be somebody else's by now."""
+
+import pytest
+
+from kai_es.binder.leased import LeasedCluster
+from kai_es.ports.cluster import PODS
+from kai_es.ports.errors import FencedError
+from kai_es.ports.eventlog import LEASE_MAX_S, check_lease
+
+ME = {"uid": "u", "rv": 1}
+WRITES = {
+    "create": (PODS, "ns", {}),
+    "replace": (PODS, "ns", "p", {}),
+    "bind": ("ns", "p"),
+    "delete": (PODS, "ns", "p"),
+    "evict": ("ns", "p"),
+    "patch": (PODS, "ns", "p", {}),
+    "set_conditions": ("ns", "p", []),
+}
+NAMED = {
+    "bind": ME | {"node": "n1", "annotations": {}},
+    "delete": ME,
+    "evict": ME,
+    "patch": ME,
+    "set_conditions": ME | {"annotations": {}},
+}
+
+
+class Lease:
+    def __init__(self, age_s):
+        self.age = age_s
+
+    def age_s(self):
+        return self.age
+
+
+class Recorder:
+    """Every method of the port, only noted."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        async def call(*args, **rest):
+            self.calls.append(name)
+            return "done"
+
+        return call
+
+
+def test_a_lease_is_good_up_to_its_limit():
+    check_lease(Lease(LEASE_MAX_S), "a role")
+    with pytest.raises(FencedError, match=r"lease of a role was last renewed 10\.1 s ago"):
+        check_lease(Lease(LEASE_MAX_S + 0.1), "a role")
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_no_write_of_the_binder_goes_out_under_an_old_lease(write):
+    behind, lease = Recorder(), Lease(0.0)
+    cluster = LeasedCluster(behind, lease)
+    call = getattr(cluster, write)
+    await call(*WRITES[write], **NAMED.get(write, {}))
+    assert behind.calls == [write]
+    lease.age = LEASE_MAX_S + 1
+    with pytest.raises(FencedError):
+        await call(*WRITES[write], **NAMED.get(write, {}))
+    assert behind.calls == [write]
+
+
+async def test_an_old_lease_still_allows_to_read():
+    behind = Recorder()
+    cluster = LeasedCluster(behind, Lease(LEASE_MAX_S + 1))
+    await cluster.get(PODS, "ns", "p")
+    await cluster.list(PODS)
+    assert behind.calls == ["get", "list"]
