@@ -2,11 +2,17 @@
 
 import pytest
 
+from kai_es.binder.reserve import tell
+from kai_es.cluster.api import ApiServer
+from kai_es.cluster.endpoint import from_kubeconfig
 from kai_es.intake.kinds import SOURCES, shards
-from kai_es.kube.labels import GROUP_STAMP, POD_GROUP_ANNOTATION
+from kai_es.kube.labels import GPU_FRACTION, GPU_INDEX, GROUP_STAMP, POD_GROUP_ANNOTATION
+from kai_es.ports import cluster as ports
+from kai_es.ports.errors import DeniedError
 from kai_es.status.metrics import WRITES
 from tests.cluster.identities import account, cluster_role, install_roles, manifests, without
 from tests.cluster.parts import furnish, running
+from tests.cluster.test_sharing import MAPS, phase, reserved, share
 from tests.simulation.api_client import GROUPS, PODS, Api, a_group, a_pod
 
 PARTS = {
@@ -80,6 +86,39 @@ async def test_parts_work_with_their_own_roles(cluster, accounts, kubelet, tmp_p
         await parts.until(lambda: unscheduled(cluster, "large-0"))
         assert refusals() == before, "the status writer was denied something"
         assert parts.problems() == []
+
+
+async def test_binder_shares_devices_with_its_own_role(cluster, accounts, kubelet, tmp_path):
+    """Reservation pods, config maps, labels."""
+    async with running(None, tmp_path / "instance", (), others=accounts) as parts:
+        share(cluster, "half", **{GPU_FRACTION: "0.5"})
+        await parts.until(lambda: phase(cluster, "half") == "Running")
+        assert cluster.ok("GET", f"{MAPS}/half-maps-0")["data"]["NVIDIA_VISIBLE_DEVICES"]
+        assert len(reserved(cluster)) == 1
+        cluster.ok("DELETE", f"{PODS}/half")
+        await parts.until(lambda: not reserved(cluster))
+        assert parts.problems() == []
+
+
+async def test_reservation_program_needs_its_own_role_alone(cluster, accounts, tmp_path):
+    space = "kai-resource-reservation"
+    path = account(cluster, space, tmp_path, namespace=space)
+    where = f"/api/v1/namespaces/{space}/pods"
+    cluster.ok("POST", where, a_pod("reserving"))
+    async with ApiServer(from_kubeconfig(str(path))) as port:
+        assert await tell(port, space, "reserving", lambda: ["GPU-1"]) == "GPU-1"
+        with pytest.raises(DeniedError):
+            await port.list(ports.PODS, cluster.namespace)
+    told = cluster.ok("GET", f"{where}/reserving")["metadata"]["annotations"]
+    assert told == {GPU_INDEX: "GPU-1"}
+
+
+async def test_binder_evicts_within_budgets_with_its_own_role(cluster, accounts, port, tmp_path):
+    pod = cluster.bound_pod("victim")
+    uid, rv = pod["metadata"]["uid"], int(pod["metadata"]["resourceVersion"])
+    async with ApiServer(from_kubeconfig(str(accounts["binder"]))) as binder:
+        answer = await binder.evict(cluster.namespace, "victim", uid=uid, rv=rv)
+    assert answer.status == 201
 
 
 async def test_informer_names_the_rule_that_it_lacks(cluster, accounts, tmp_path):
