@@ -193,7 +193,8 @@ def to_delete(group: str, holders: Iterable[Holder], *, is_open: bool) -> Doomed
     ended = [one for one in reservations if one.phase in ENDED]
     users = [one for one in of_group if not one.is_reservation and one.phase in HOLDING]
     if len(ended) == len(reservations) and users:
-        return Doomed(tuple(ended), tuple(one for one in users if one.phase == "Running"))
+        running = (one for one in users if one.phase == "Running" and not one.is_deleting)
+        return Doomed(tuple(ended), tuple(running))
     if users or is_open:
         return Doomed(tuple(ended), ())
     return Doomed(tuple(reservations), ())

@@ -96,7 +96,7 @@ class Truth:
 
     def delete_begins(self, uid, now_ms):
         if not self._evicts(uid) and self._is_bereft(uid):
-            return  # whose device anybody may be given: no order is needed to end it
+            return  # whose device anybody may be given, or gone: no order is needed to end it
         self._begins(self._evicts(uid), f"delete of {uid}", now_ms)
 
     def _begins(self, orders, what, now_ms):
@@ -219,9 +219,11 @@ class Truth:
         }
 
     def _is_bereft(self, uid):
-        """Whether a pod is on a device that no reservation pod holds."""
+        """Whether a pod is on a device that no reservation pod holds, or is gone meanwhile."""
         key = self.alive.get("Pod", {}).get(uid)
-        stored = key and self._store.get(POD, key)
+        if key is None:
+            return True
+        stored = self._store.get(POD, key)
         if not stored or not stored.fields[_NODE_NAME]:
             return False
         return not self.reserves(stored.fields[_NODE_NAME]) >= set(_groups(stored.labels))
