@@ -132,12 +132,15 @@ async def _one_by_one(cluster: RealCluster, job: Job) -> None:
 
 
 async def _full() -> dict[str, Any]:
-    """Team B has a right to the large job and to the single ones, which go on running."""
+    """Team B has a right to the large job and to the single ones, which go on running.
+
+    The scheduler has a process of its own, so that its share of a core can be told.
+    """
     async with real_cluster(N_NODES, n_more=N_SINGLE) as cluster:
         jobs = _jobs("fill", N_JOBS, team="team-a")
         await cluster.submit(jobs)
         begin = perf_counter()
-        cluster.start_parts()
+        cluster.start_parts("scheduler")
         await _all_bound(cluster, jobs)
         await _statuses(cluster, jobs)
         await asyncio.sleep(SETTLE_S)

@@ -27,6 +27,7 @@ from kai_es.ports.cluster import PODS, Resource
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.embedded import ALL_PARTS, Stack, embedded
 from kai_es.runtime.settings import Settings
+from kai_es.runtime.supervise import Child
 from kai_es.simulate.client import CONNECTIONS, Client
 from kai_es.simulate.kinds import POD, POD_GROUP
 from kai_es.simulate.loader import Loader
@@ -165,9 +166,15 @@ class RealCluster:
 
     # -- the parts
 
-    def start_parts(self) -> None:
-        """Start what `kai-es up --embedded` starts."""
-        self.stack.start_parts(ALL_PARTS, listen=self.door)
+    def start_parts(self, *apart: str) -> None:
+        """Start what `kai-es up --embedded` starts, some of it in processes of their own."""
+        together = [name for name in ALL_PARTS if name not in apart]
+        self.stack.start_parts(together, listen=self.door)
+        for name in apart:
+            argv = ["-m", "kai_es.cli", "run", name, "--exit-with-stdin"]
+            argv += ["--listen", f"127.0.0.1:{free_port()}", "--kubeconfig", self.server.address]
+            argv += ["--data", str(self.stack.instance.root)]
+            self.stack.supervisor.start(Child(name, argv))
 
     async def ready(self) -> None:
         """Wait until the parts have nothing to complain about."""
@@ -186,14 +193,13 @@ class RealCluster:
 
     def cpu_s(self) -> dict[str, float]:
         """CPU seconds used so far."""
-        (parts,) = (c.pid for c in self.stack.supervisor.children)
         folder = str(self.stack.instance.postgres)
         database = [
             p for p in psutil.process_iter(["name", "cmdline"]) if p.info["name"] == "postgres"
         ]
         roots = [p.pid for p in database if any(folder in word for word in p.info["cmdline"] or ())]
         pids = {
-            "parts": [parts],
+            **{child.name: [child.pid] for child in self.stack.supervisor.children},
             "postgres": [q.pid for r in roots for q in _tree(r)],
             "apiserver": [self.server.pids()[0]],
             "etcd": [self.server.pids()[1]],
@@ -327,7 +333,9 @@ def _tree(pid: int) -> Iterator[psutil.Process]:
         return
 
 
-def _cpu_s(pid: int) -> float:
+def _cpu_s(pid: int | None) -> float:
+    if pid is None:
+        return 0.0
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:
