@@ -84,6 +84,8 @@ GPU: Final = "gpu"
 PODS: Final = "pods"
 BASE_RESOURCES: Final = (CPU, MEMORY, GPU, PODS)
 
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+"""The usual name of the resource behind `GPU`."""
 GPU_MICRO: Final = 1_000_000
 """One whole device in `gpu_micro`."""
 UNLIMITED: Final = 2**61

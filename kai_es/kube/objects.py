@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kai_es.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
+from kai_es.kube.labels import GPU, NVIDIA_GPU
 from kai_es.kube.topologies import NumaNode, Topology
 from kai_es.kube.volumes import Claim, ConfigMap, CsiDriver, StorageCapacity, StorageClass, Volume
 
@@ -177,6 +178,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="N
     gpu_memory_mib: per device, floored to a multiple of 100; 100 and `gpu_memory_synced` False
                  where the label is missing (reference scheduler-core §4.3).
     gpu_count:   label `nvidia.com/gpu.count`, −1 if absent or no integer.
+    gpu_names:   names behind the amount `gpu` of `allocatable`, sorted; () = `nvidia.com/gpu`.
     """
 
     uid: str
@@ -192,6 +194,13 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="N
     gpu_memory_mib: int = 100
     gpu_memory_synced: bool = False
     gpu_count: int = -1
+    gpu_names: tuple[str, ...] = ()
+
+    def offers(self, name: str) -> bool:
+        """Whether a device plugin offers some of a resource, by its exact name."""
+        if not name.endswith(GPU):
+            return self.allocatable.get(name, 0) > 0
+        return self.allocatable.get(GPU, 0) > 0 and name in (self.gpu_names or (NVIDIA_GPU,))
 
 
 class TopologyConstraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

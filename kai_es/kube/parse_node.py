@@ -1,11 +1,12 @@
 """Raw Node to `Node`. Reference: pkg/scheduler/api/node_info (scheduler-core §4.3)."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from kai_es.kube.labels import GPU_COUNT_LABEL, GPU_MEMORY_LABEL
+from kai_es.kube.labels import GPU, GPU_COUNT_LABEL, GPU_MEMORY_LABEL, NVIDIA_GPU
 from kai_es.kube.objects import Node, Taint
 from kai_es.kube.resources import Quantity, offered
 from kai_es.kube.shape import Labels, Metadata, shaped, uid_of
@@ -92,6 +93,7 @@ def parse_node(raw: object) -> Node:
         gpu_memory_mib=memory,
         gpu_memory_synced=synced,
         gpu_count=_integer(labels.get(GPU_COUNT_LABEL), default=-1),
+        gpu_names=_gpu_names(status.allocatable or {}, what=what),
     )
 
 
@@ -106,6 +108,16 @@ def gpu_memory_mib(label: str | None) -> tuple[int, bool]:
         memory //= _MIB
     memory -= memory % _STEP_MIB
     return (memory, True) if memory > 0 else (DEFAULT_GPU_MEMORY_MIB, False)
+
+
+def _gpu_names(raw: Mapping[str, Quantity], *, what: str) -> tuple[str, ...]:
+    field = "status.allocatable"
+    names = [
+        name
+        for name, value in raw.items()
+        if name.endswith(GPU) and any(offered({name: value}, what=what, field=field).values())
+    ]
+    return () if names == [NVIDIA_GPU] else tuple(sorted(names))
 
 
 def _integer(text: str | None, *, default: int) -> int:

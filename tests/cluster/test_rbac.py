@@ -13,6 +13,7 @@ from kai_es.status.metrics import WRITES
 from tests.cluster.identities import account, cluster_role, install_roles, manifests, without
 from tests.cluster.parts import furnish, running
 from tests.cluster.test_sharing import MAPS, phase, reserved, share
+from tests.simulation import claims_scenario as scenario
 from tests.simulation.api_client import GROUPS, PODS, Api, a_group, a_pod
 
 PARTS = {
@@ -97,6 +98,17 @@ async def test_binder_shares_devices_with_its_own_role(cluster, accounts, kubele
         assert len(reserved(cluster)) == 1
         cluster.ok("DELETE", f"{PODS}/half")
         await parts.until(lambda: not reserved(cluster))
+        assert parts.problems() == []
+
+
+async def test_binder_binds_claims_and_volumes_with_its_own_role(
+    cluster, accounts, kubelet, tmp_path
+):
+    """Claims of pods and for extended resources, persistent volumes."""
+    scenario.build(cluster, "node-1")
+    async with running(None, tmp_path / "instance", (), others=accounts) as parts:
+        await parts.until(lambda: scenario.all_run(cluster))
+        scenario.check(cluster, "node-1")
         assert parts.problems() == []
 
 

@@ -41,6 +41,23 @@ def test_node_gpu_memory(label, memory):
     assert gpu_memory_mib(label) == memory
 
 
+@pytest.mark.parametrize(
+    ("allocatable", "names", "offered"),
+    [
+        ({"nvidia.com/gpu": "8", "cpu": "1"}, (), {"nvidia.com/gpu", "cpu"}),
+        ({"nvidia.com/gpu": "8", "a.com/gpu": "1"}, ("a.com/gpu", "nvidia.com/gpu"), None),
+        ({"a.com/gpu": "1", "nvidia.com/gpu": "0"}, ("a.com/gpu",), {"a.com/gpu"}),
+        ({"a.com/gpu": "0", "x.com/y": "0"}, (), set()),
+    ],
+)
+def test_node_offers_resources_by_their_exact_names(allocatable, names, offered):
+    node = parse("Node", an_object("v1", status={"allocatable": allocatable}))
+    assert node.gpu_names == names
+    asked = {"nvidia.com/gpu", "a.com/gpu", "cpu", "x.com/y"}
+    want = set(allocatable) if offered is None else offered
+    assert {name for name in asked if node.offers(name)} == want
+
+
 def test_node():
     node = parse(
         "Node",

@@ -40,19 +40,19 @@ def synthetic_claim(
     containers: Sequence[ExtendedContainer],
     class_of: Mapping[str, str],
     *,
-    lacks: Callable[[str], bool],
+    offers: Callable[[str], bool],
 ) -> Synthetic:
     """The claim for what a node does not offer itself.
 
     Args:
         containers: of a pod, in order.
         class_of: device class by extended resource.
-        lacks: whether the node offers nothing of a resource.
+        offers: whether the node itself offers some of a resource.
     """
     requests: list[DeviceRequest] = []
     mappings: list[ContainerMapping] = []
     for name in served(containers, class_of):
-        if not lacks(name):
+        if offers(name):
             continue
         held, used = _held(containers, name)
         requests += [

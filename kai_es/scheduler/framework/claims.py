@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kai_es.events.decisions import ClaimGrant, ContainerMapping, ExtendedGrant, Reason
 from kai_es.kube.devices import Allocation, DeviceClass, DeviceRequest, ResourceClaim
-from kai_es.kube.labels import GPU
 from kai_es.scheduler.columns.sharing import OTHER, PIPELINED, RELEASING
 from kai_es.scheduler.dra.allocate import AllocationError, Wanted, allocate
 from kai_es.scheduler.dra.extended import served, synthetic_claim
@@ -278,11 +277,7 @@ class Claims:
         if allocation is not None and _is_usable(allocation.node_selector, node):
             yield Held(key, "", EXTENDED, allocation, is_new=False), None
             return
-
-        def lacks(name: str) -> bool:
-            return node.allocatable.get(GPU if name.endswith(GPU) else name, 0) <= 0
-
-        claim = synthetic_claim(row.shape.spec.extended, self._class_of, lacks=lacks)
+        claim = synthetic_claim(row.shape.spec.extended, self._class_of, offers=node.offers)
         if claim.requests:
             held = Held(key, "", EXTENDED, Allocation(), True, claim.requests, claim.mappings)
             yield held, Wanted(EXTENDED, claim.requests)

@@ -42,14 +42,14 @@ def extended(case: Input, flags: Flags) -> dict[str, Any]:
     containers = pod_of(case["pod"]).spec.extended
     classes, offered = case["deviceClassByResource"], case["nodeAllocatable"]
 
-    def lacks(name: str) -> bool:
-        return not float(offered.get(name, 0))
+    def offers(name: str) -> bool:
+        return bool(float(offered.get(name, 0)))
 
     amounts = served(containers, classes)
-    claim = synthetic_claim(containers, classes, lacks=lacks)
+    claim = synthetic_claim(containers, classes, offers=offers)
     return {
         "needsClaim": bool(amounts),
-        "amounts": {name: count for name, count in amounts.items() if lacks(name)},
+        "amounts": {name: count for name, count in amounts.items() if not offers(name)},
         "requests": [
             {"name": one.name, "deviceClass": one.device_class, "count": one.count}
             for one in claim.requests
