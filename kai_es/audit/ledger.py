@@ -142,7 +142,7 @@ class Ledger:
             node_uid=op.node_uid,
             evict=isinstance(op, Evict),
             cycle_ms=cycle.inputs.now_ms,
-            incarnation=self._world.liveness.incarnation,
+            incarnation=self._world.liveness.seen_at(cycle.offset),
         )
         for row in self._early.pop(identity, ()):
             assert isinstance(row, Bound | Evicted | AttemptFailed | Refused)

@@ -1,8 +1,9 @@
 """Invariants 4 and 5: no node and no shared device is given more than it has, batch by batch.
 
 Bound pods and open binds of a node against its allocatable amounts. A node may be over after it
-shrank or after a pod that is not ours came; it is excused then until every shard has decided on a
-world that shows it, and the node is within bounds again.
+shrank, after a pod that is not ours came, or after a restore of etcd brought back a pod that had
+left it; it is excused then until every shard has decided on a world that shows it, and the node is
+within bounds again.
 """
 
 from collections.abc import Hashable, Mapping
@@ -10,15 +11,18 @@ from typing import Final, NamedTuple
 
 from kai_es.audit.findings import Findings
 from kai_es.events.decisions import Cycle
+from kai_es.events.requests import Bound
 from kai_es.events.snapshot import Batch, Upserted
 from kai_es.kube.labels import APP_LABEL, GPU, GPU_MICRO, RESERVATION_APP
 from kai_es.kube.objects import Node, Pod
+from kai_es.snapshot.lifecycle import Request
 from kai_es.snapshot.snapshot import GroupKey, PodRow
 from kai_es.snapshot.status import ACTIVE_USED
 from kai_es.snapshot.world import World
 
 SHRANK: Final = "shrank"
 FOREIGN: Final = "a foreign pod came"
+RESTORED: Final = "a pod came back with a restore of etcd"
 HUNDREDTH: Final = GPU_MICRO // 100
 """Granted shares are told in hundredths, rounded up; the sum of the true shares is what counts."""
 
@@ -40,6 +44,7 @@ class Loads:
         self._excused: dict[str, _Excuse] = {}
         self._saw: dict[str, int] = {}
         self._allocatable: dict[str, Mapping[str, int]] = {}
+        self._counted: dict[str, frozenset[str]] = {}
         world.snapshot.follow(self)
 
     def node_changed(self, name: str) -> None:
@@ -57,7 +62,7 @@ class Loads:
 
     def check(self, offset: int, batch: Batch) -> None:
         """Look at the nodes that a folded batch touched."""
-        foreign = self._foreign_nodes(batch)
+        came = self._unsent(batch)
         self._saw |= {row.shard: row.offset for row in batch.rows if isinstance(row, Cycle)}
         saw = min(self._saw.values(), default=-1)
         for name in self._touched:
@@ -65,9 +70,10 @@ class Loads:
             if row is None:
                 self._allocatable.pop(name, None)
                 self._excused.pop(name, None)
+                self._counted.pop(name, None)
                 continue
             self._findings.checked("4 node loads")
-            self._excuse(row.node, offset, is_foreign=name in foreign)
+            self._excuse(row.node, offset, why=came.get(name, ""))
             over = self._over(row.node)
             excuse = self._excused.get(name)
             if excuse is None and over:
@@ -77,27 +83,29 @@ class Loads:
                 del self._excused[name]
         self._touched.clear()
 
-    def _excuse(self, node: Node, offset: int, *, is_foreign: bool) -> None:
+    def _excuse(self, node: Node, offset: int, *, why: str) -> None:
         before = self._allocatable.get(node.name, {})
         shrank = any(node.allocatable.get(r, 0) < amount for r, amount in before.items())
         self._allocatable[node.name] = node.allocatable
         if shrank:
             self._excused[node.name] = _Excuse(SHRANK, offset)
-        elif is_foreign:
-            self._excused[node.name] = _Excuse(FOREIGN, offset)
+        elif why:
+            self._excused[node.name] = _Excuse(why, offset)
 
     def _over(self, node: Node) -> str:
         """What is given out beyond what there is, in words; "" = nothing."""
         used: dict[str, int] = {}
         shares: dict[str, int] = {}
-        for row in self._world.snapshot.pods_of_node.get(node.name, {}).values():
-            if row.state.status in ACTIVE_USED:
-                marks = _is_reservation(row.pod)
-                for resource, amount in row.pod.spec.requests.items():
-                    if resource != GPU or not marks:
-                        used[resource] = used.get(resource, 0) + amount
-                for group in () if marks else row.state.gpu_groups:
-                    shares[group] = shares.get(group, 0) + _share_micro(row, node)
+        pods = self._world.snapshot.pods_of_node.get(node.name, {})
+        active = {uid: row for uid, row in pods.items() if row.state.status in ACTIVE_USED}
+        self._counted[node.name] = frozenset(active)
+        for row in active.values():
+            marks = _is_reservation(row.pod)
+            for resource, amount in row.pod.spec.requests.items():
+                if resource != GPU or not marks:
+                    used[resource] = used.get(resource, 0) + amount
+            for group in () if marks else row.state.gpu_groups:
+                shares[group] = shares.get(group, 0) + _share_micro(row, node)
         if shares:
             used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
         over = [
@@ -112,15 +120,28 @@ class Loads:
         ]
         return ", ".join(over)
 
-    def _foreign_nodes(self, batch: Batch) -> set[str]:
-        """Nodes to which a pod came that no request of ours sent there."""
-        found = set()
+    def _unsent(self, batch: Batch) -> dict[str, str]:
+        """Nodes to which a pod came that no request of ours sends there now, and why it came."""
+        found: dict[str, str] = {}
         for row in batch.rows:
-            if isinstance(row, Upserted) and isinstance(row.obj, Pod) and row.obj.node:
-                sent = self._world.requests.of_pod(row.obj.uid)
-                if not any(r.node == row.obj.node and not r.evict for r in sent):
-                    found.add(row.obj.node)
+            if not isinstance(row, Upserted) or not isinstance(row.obj, Pod) or not row.obj.node:
+                continue
+            pod = row.obj
+            sent = [r for r in self._world.requests.of_pod(pod.uid) if not r.evict]
+            sent = [r for r in sent if r.node == pod.node]
+            if not sent:
+                found[pod.node] = FOREIGN
+            elif pod.uid not in self._counted.get(pod.node, ()) and all(
+                _was_done_before(r, row.incarnation) for r in sent
+            ):
+                found.setdefault(pod.node, RESTORED)
         return found
+
+
+def _was_done_before(request: Request, incarnation: int) -> bool:
+    """Whether it was told before a restore of etcd that the pod is bound; it does not send then."""
+    is_bound = isinstance(request.outcome.final, Bound)
+    return is_bound and request.incarnation < incarnation and not request.doubted_ms
 
 
 def _is_reservation(pod: Pod) -> bool:

@@ -68,6 +68,7 @@ def rows_of(world: World) -> Iterator[StateRow]:
         offset=chain.offset,
         time=chain.time,
         incarnation=world.liveness.incarnation,
+        risen=world.liveness.risen,
         cursors=tuple((*part, position) for part, position in sorted(chain.cursors.items())),
     )
     for _, entries in sorted(world.objects.live.items()):
@@ -190,7 +191,7 @@ def _restore(world: World, row: StateRow) -> None:  # noqa: C901, PLR0912 – on
         case LogRow():
             world.chain.offset, world.chain.time = row.offset, row.time
             world.chain.cursors = {(topic, part): at for topic, part, at in row.cursors}
-            world.liveness.incarnation = row.incarnation
+            world.liveness.incarnation, world.liveness.risen = row.incarnation, row.risen
         case Live():
             world.objects.live.setdefault(kind_of(row.obj), {})[row.obj.uid] = row
         case TombstoneRow():

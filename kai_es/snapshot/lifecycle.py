@@ -5,6 +5,10 @@ open until the first of a final result, its pod seen bound (binds only: a pod to
 bound), ended or deleted, its node *uid* deleted. Its effect can last longer than it is open: a
 `bound` result makes the pod bound until its row is seen bound, an `evicted` one makes it releasing
 until its row shows a deletion timestamp.
+
+A restore of etcd ends no request: the binder knows nothing of it and goes on. It ends the effect of
+what was done before it. Whether something was done before it or after nobody says; what is told
+after it is in doubt, and has its effect until the pod's watch would have shown it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -72,9 +76,11 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     """One bind or evict request and what became of it.
 
     decided_ms:  time of its cycle.
-    incarnation: of the cluster's state when it was folded; a row of a later incarnation (etcd was
-                 restored) knows nothing of it, so it ends the request and its effect.
-    node_gone:   its node's uid was deleted; ends it if it had no final result.
+    incarnation: of the cluster's state that its cycle saw; a row of a later incarnation (etcd was
+                 restored) does not know what was done of it before.
+    node_gone:   its node's uid is deleted; ends it if it had no final result.
+    doubted_ms:  when it was told that it was done, if that was in a later incarnation: it may have
+                 been done before the restore, and be forgotten; 0 = no doubt.
     """
 
     id: str
@@ -92,6 +98,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True, tag="request"):
     gpu_portion: int = 0
     gpu_groups: tuple[str, ...] = ()
     node_gone: bool = False
+    doubted_ms: int = 0
     outcome: Outcome = UNKNOWN
     claims: tuple[ClaimGrant, ...] = ()
     extended: ExtendedGrant | None = None
@@ -148,7 +155,7 @@ def is_open(request: Request, seen: Sighting) -> bool:
     pod = seen.pod
     if pod is None:
         return True
-    if seen.incarnation > request.incarnation or pod.phase in ENDED_PHASES:
+    if pod.phase in ENDED_PHASES:
         return False
     return request.evict or not pod.node
 
@@ -158,7 +165,9 @@ def is_in_effect(request: Request, seen: Sighting) -> bool:
     if is_open(request, seen):
         return True
     pod, final = seen.pod, request.outcome.final
-    if pod is None or seen.incarnation > request.incarnation or pod.phase in ENDED_PHASES:
+    if pod is None or pod.phase in ENDED_PHASES:
+        return False
+    if seen.incarnation > request.incarnation and not request.doubted_ms:
         return False
     if isinstance(final, Bound):
         return not pod.node

@@ -9,12 +9,16 @@ class Liveness:
     """Newest `Listed` per kind and partition, newest `Alive` per partition.
 
     incarnation: the highest that any row named.
+    risen:       offset of the first batch that named it, −1 = none named a lower one.
     """
 
-    __slots__ = ("_by_kind", "_listed", "_served", "_watched", "alive", "incarnation", "listed")
+    __slots__ = (
+        *("_by_kind", "_listed", "_served", "_watched", "alive", "incarnation", "listed", "risen"),
+    )
 
     def __init__(self) -> None:
         self.incarnation = 0
+        self.risen = -1
         self.listed: dict[tuple[str, int], KindListed] = {}
         self.alive: dict[int, AliveSeen] = {}
         self._by_kind: dict[str, dict[int, KindListed]] = {}
@@ -23,6 +27,16 @@ class Liveness:
         self._listed: dict[tuple[str, int], frozenset[int]] = {}
         self._served: dict[tuple[str, int], bool] = {}
         self._watched: tuple[int, dict[str, int]] | None = None
+
+    def see(self, incarnation: int, *, offset: int) -> None:
+        """A row of a batch names an incarnation."""
+        if incarnation > self.incarnation:
+            self.risen = offset if self.incarnation else -1
+            self.incarnation = incarnation
+
+    def seen_at(self, offset: int) -> int:
+        """Incarnation that a reader at an offset knew; of all former ones the last."""
+        return self.incarnation if offset >= self.risen else self.incarnation - 1
 
     def fold_listed(self, row: KindListed) -> None:
         """Fold a `Listed` mark; the highest (incarnation, rv) stays."""
@@ -75,6 +89,15 @@ class Liveness:
         if self._watched is None or self._watched[0] != self.incarnation:
             self._watched = self.incarnation, self._signs()
         return self._watched[1].get(kind, 0)
+
+    def watched_everywhere_ms(self, kind: str) -> int:
+        """As `watched_ms`, as told by the partition that is furthest behind."""
+        signs = [
+            max((mark.seen_ms for mark in row.kinds if mark.kind == kind), default=0)
+            for row in self.alive.values()
+            if row.incarnation == self.incarnation
+        ]
+        return min(signs) if len(signs) == len(self.alive) and signs else 0
 
     def _signs(self) -> dict[str, int]:
         """Last sign of life of every kind in this incarnation, ms."""

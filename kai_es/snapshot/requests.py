@@ -12,14 +12,16 @@ class Requests:
     """Requests by pod uid in their order, and results that came before their request.
 
     early:  by request id.
+    doubted: those with `doubted_ms`, by id.
     n_late: results of requests no longer known, for metrics; not part of the state.
     """
 
-    __slots__ = ("_by_id", "_by_node", "by_pod", "early", "n_late")
+    __slots__ = ("_by_id", "_by_node", "by_pod", "doubted", "early", "n_late")
 
     def __init__(self) -> None:
         self.by_pod: dict[str, list[Request]] = {}
         self.early: dict[str, Outcome] = {}
+        self.doubted: dict[str, Request] = {}
         self.n_late = 0
         self._by_id: dict[str, Request] = {}
         self._by_node: dict[str, dict[str, Request]] = {}
@@ -36,6 +38,8 @@ class Requests:
         requests.append(request)
         requests.sort(key=Request.order)
         self._by_id[request.id] = request
+        if request.doubted_ms:
+            self.doubted[request.id] = request
         if request.node_uid:
             self._by_node.setdefault(request.node_uid, {})[request.id] = request
 
@@ -74,6 +78,24 @@ class Requests:
         """The node's uid was deleted, which ends what is open there; yields the pod uids."""
         for request in self._by_node.get(node_uid, {}).values():
             request.node_gone = True
+            yield request.pod_uid
+
+    def node_back(self, node_uid: str) -> Iterator[str]:
+        """A deleted node is there again (etcd was restored); yields the pod uids."""
+        for request in self._by_node.get(node_uid, {}).values():
+            request.node_gone = False
+            yield request.pod_uid
+
+    def doubt(self, request: Request, *, time_ms: int) -> None:
+        """It is told in a later incarnation that it was done: before or after the restore?"""
+        request.doubted_ms = time_ms
+        self.doubted[request.id] = request
+
+    def end_doubts(self, *, sure_ms: int) -> Iterator[str]:
+        """What was told by a time is shown by now, or was forgotten; yields the pod uids."""
+        for request in [r for r in self.doubted.values() if r.doubted_ms <= sure_ms]:
+            request.doubted_ms = 0
+            del self.doubted[request.id]
             yield request.pod_uid
 
     def of_pod(self, pod_uid: str) -> list[Request]:
@@ -121,6 +143,7 @@ class Requests:
     def _drop(self, requests: Iterable[Request]) -> None:
         for request in requests:
             del self._by_id[request.id]
+            self.doubted.pop(request.id, None)
             if request.node_uid:
                 of_node = self._by_node[request.node_uid]
                 del of_node[request.id]

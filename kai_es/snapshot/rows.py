@@ -17,16 +17,18 @@ from kai_es.snapshot.reigns import Shard
 from kai_es.snapshot.standing import Mark
 
 
-class LogRow(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+class LogRow(msgspec.Struct, frozen=True, kw_only=True, tag="log", omit_defaults=True):
     """Where in the log the state is: last accepted batch, its time, next source positions.
 
     cursors: (topic, partition, position), sorted.
+    risen:   see `Liveness`; left out if it is −1.
     """
 
     offset: int
     time: int
     incarnation: int
     cursors: tuple[tuple[str, int, int], ...]
+    risen: int = -1
 
 
 class TombstoneRow(msgspec.Struct, frozen=True, kw_only=True, tag="tombstone"):

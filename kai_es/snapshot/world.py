@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from kai_es.events import requests as results
 from kai_es.events import snapshot as events
 from kai_es.events.decisions import Cycle, GateChange, Reign, ReignEnd
-from kai_es.events.requests import AttemptFailed, Result, cycle_of, is_final
+from kai_es.events.requests import AttemptFailed, Bound, Evicted, Result, cycle_of, is_final
 from kai_es.events.snapshot import Batch, Origin
 from kai_es.kube.objects import (
     ClusterObject,
@@ -21,7 +21,7 @@ from kai_es.kube.objects import (
 )
 from kai_es.snapshot.chain import Verdict
 from kai_es.snapshot.display import Touched, show
-from kai_es.snapshot.lifecycle import ENDED_PHASES
+from kai_es.snapshot.lifecycle import ENDED_PHASES, Request
 from kai_es.snapshot.observed import Since, observed_ms
 from kai_es.snapshot.pools import Move, has_let_go, selectors_of, shard_of
 from kai_es.snapshot.ranking import TOMBSTONE_KEEP_MS, Rank
@@ -30,6 +30,11 @@ from kai_es.snapshot.state import State
 
 SWEEP_MS: Final = 60_000
 """What can have no effect any more is looked for once a minute of the log's time."""
+
+
+SURE_MS: Final = 10_000
+"""What was told so long before an event or bookmark of the pods' watch has come by that watch: ten
+times what a watch, or a wrong clock, lags in earnest."""
 
 
 class Applied(NamedTuple):
@@ -106,6 +111,7 @@ class World(State):
         for row, origin in zip(batch.rows, batch.origins, strict=True):
             self._fold[type(row)](row, self._since(origin, prev_time))
         self._sweep(prev_time)
+        self._settle_doubts()
         self._settle_moves()
         self._changed = show(self, self._touched) or self._changed
         orders = (row for row in batch.rows if isinstance(row, Cycle) and row.decision.ops)
@@ -143,6 +149,8 @@ class World(State):
         self._stamp(former, obj)
         self._note_move(former, obj)
         self._touched.add(kind, obj.uid)
+        if kind == "Node" and former is None:
+            self._touched.pods.update(dict.fromkeys(self.requests.node_back(obj.uid)))
 
     def _removed(self, row: events.Removed, since: Since) -> None:
         self._see_incarnation(row.incarnation)
@@ -192,7 +200,9 @@ class World(State):
 
     def _cycle(self, row: Cycle, since: Since) -> None:
         self.reigns.fold_cycle(row)
-        for request in self.requests.fold_cycle(row, incarnation=self.liveness.incarnation):
+        incarnation = self.liveness.seen_at(row.offset)
+        for request in self.requests.fold_cycle(row, incarnation=incarnation):
+            self._doubt(request, since)
             if self.objects.is_deleted("Node", request.node_uid):
                 request.node_gone = True
             self._touched.decided.add(request.pod_uid)
@@ -208,6 +218,7 @@ class World(State):
         is_past = cycle <= self.reigns.last_cycle(shard)
         request = self.requests.fold_result(row, is_past=is_past)
         if request is not None:
+            self._doubt(request, since)
             self._touched.pods[request.pod_uid] = None
             # The pod may look as it did before its cycle, when both are in one batch.
             self._changed = self._changed or is_final(row)
@@ -220,7 +231,22 @@ class World(State):
     # -- effects
 
     def _see_incarnation(self, incarnation: int) -> None:
-        self.liveness.incarnation = max(self.liveness.incarnation, incarnation)
+        self.liveness.see(incarnation, offset=self.offset)
+
+    def _doubt(self, request: Request, since: Since) -> None:
+        """Note that nobody knows whether what was done was done before a restore of etcd."""
+        is_done = isinstance(request.outcome.final, Bound | Evicted)
+        if is_done and request.incarnation < self.liveness.incarnation:
+            self.requests.doubt(request, time_ms=since.time_ms)
+
+    def _settle_doubts(self) -> None:
+        """Forget what was done of requests and is not shown though the watch has gone on."""
+        if not self.requests.doubted:
+            return
+        sure_ms = self.liveness.watched_everywhere_ms("Pod") - SURE_MS
+        uids = dict.fromkeys(self.requests.end_doubts(sure_ms=sure_ms))
+        self._touched.pods.update(uids)
+        self._changed = self._changed or bool(uids)
 
     def _stamp(self, former: ClusterObject | None, now: ClusterObject | None) -> None:
         """Keep the count of stamps by pods that have not ended."""

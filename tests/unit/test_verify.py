@@ -217,6 +217,44 @@ def test_a_foreign_pod_excuses_its_node():
     assert found(rows) == []
 
 
+def restored(*told):
+    """A pod that had ended runs again after etcd was restored; another has its place in the log."""
+    over, other = a_pod("a", gpus=2), a_pod("b", gpus=2)
+    start = (a_reign(), seen(SMALL), seen(over), seen(other))
+    first = (signed(a_cycle(1, a_bind(over, SMALL), offset=0)),), (bound(1, over, SMALL),)
+    ended = (seen(a_pod("a", gpus=2, node="n1", phase="Succeeded"), rv=3),)
+    second = (signed(a_cycle(2, a_bind(other, SMALL), offset=3)),), *told
+    back = seen(a_pod("a", gpus=2, node="n1", phase="Running"), rv=2, incarnation=1)
+    return (start, *first, ended, *second, (back,)), other
+
+
+def test_a_pod_that_a_restore_of_etcd_brought_back_excuses_its_node():
+    """The other one, which the restored cluster knows unbound, is in a list still to come."""
+    history, other = restored()
+    assert found(*history) == []
+    history, other = restored((bound(2, other, SMALL),))
+    assert found(*history) == []
+    informed = (seen(other, rv=1, incarnation=1),), (signed(a_cycle(3, offset=7)),)
+    touched = ((seen(SMALL, rv=2, incarnation=1),),)
+    bind = (signed(a_cycle(4, a_bind(other, SMALL), offset=9)),)
+    (violation,) = found(*history, *informed, *touched, bind)
+    assert violation == ("4", "node n1: gpu 4000000 of 2000000")
+
+
+def test_a_pod_bound_after_a_restore_by_an_older_request_is_no_excuse():
+    """It was not there before: whoever gave its place away is wrong (worlds, seed 504)."""
+    first, other = a_pod("a", gpus=2), a_pod("b", gpus=2)
+    start = (a_reign(), seen(SMALL), seen(first), seen(other))
+    bind = (signed(a_cycle(1, a_bind(first, SMALL), offset=0)),)
+    again = (seen(first, incarnation=1), seen(SMALL, incarnation=1))
+    given = (signed(a_cycle(2, a_bind(other, SMALL), offset=2)),)
+    (violation,) = found(start, bind, again, given)
+    assert violation == ("4", "node n1: gpu 4000000 of 2000000")
+    told = (bound(1, first, SMALL),)
+    row = (seen(a_pod("a", gpus=2, node="n1"), rv=9, incarnation=1), bound(2, other, SMALL))
+    assert found(start, bind, again, told, given, row) == [violation]
+
+
 def shared(name, *, groups=("dev",), portion=60):
     pod = a_pod(name, gpus=0)
     return pod, a_bind(pod, SMALL, received="Fraction", gpu_groups=groups, gpu_portion=portion)

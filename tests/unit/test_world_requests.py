@@ -4,10 +4,12 @@ import pytest
 
 from kai_es.events.decisions import GateChange, GroupMark, Reason, ReignEnd
 from kai_es.events.requests import AttemptFailed, Bound
+from kai_es.events.snapshot import AliveSeen, KindAlive
+from kai_es.snapshot.checkpoint import decode, digest, encode
 from kai_es.snapshot.errors import BrokenHistoryError
 from kai_es.snapshot.lifecycle import Outcome
 from kai_es.snapshot.status import TaskStatus
-from kai_es.snapshot.world import World
+from kai_es.snapshot.world import SURE_MS, World
 from tests.histories.builders import (
     T0,
     Writer,
@@ -142,6 +144,86 @@ def test_rows_of_a_restored_cluster_know_nothing_of_older_requests():
     world, writer = a_world(seen(POD), BIND, bound(1, POD, NODE))
     fold(world, seen(POD, rv=1, incarnation=1), writer=writer)
     assert status(world) is TaskStatus.PENDING
+
+
+RESTORED = seen(POD, rv=1, incarnation=1)
+
+
+def alive(seen_ms, partition=0):
+    """The pods' watch has given a sign of life after etcd was restored."""
+    mark = KindAlive(kind="Pod", rv=9, seen_ms=seen_ms)
+    return AliveSeen(partition=partition, incarnation=1, time=T0, kinds=(mark,))
+
+
+def test_a_restore_ends_no_request_of_which_the_binder_may_still_be_at_work():
+    """It bound the pod after the scheduler had given its room to another (worlds, seed 504)."""
+    world, writer = a_world(seen(POD), BIND)
+    fold(world, RESTORED, writer=writer)
+    assert (status(world), task(world).node) == (TaskStatus.BINDING, "n1")
+    assert list(world.open_requests()) == ["default/1/pod-p"]
+    fold(world, refused(1, POD), writer=writer)
+    assert status(world) is TaskStatus.PENDING
+
+
+def test_a_restore_ends_no_eviction_either():
+    world, writer = a_world(seen(RUNNING), EVICT)
+    fold(world, seen(RUNNING, incarnation=1), writer=writer)
+    assert status(world) is TaskStatus.RELEASING
+    fold(world, evicted(1, POD), writer=writer)
+    assert status(world) is TaskStatus.RELEASING
+
+
+def test_what_is_told_bound_after_a_restore_counts_until_the_watch_would_have_shown_it():
+    world, writer = a_world(seen(POD), BIND)
+    fold(world, alive(T0), RESTORED, bound(1, POD, NODE), alive(T0 + SURE_MS), writer=writer)
+    assert (status(world), task(world).node) == (TaskStatus.BOUND, "n1")
+    told_ms = writer.time
+    fold(world, alive(told_ms + SURE_MS), alive(told_ms, partition=1), writer=writer)
+    assert status(world) is TaskStatus.BOUND  # partition 1 may be to show it
+    done = fold(world, alive(told_ms + SURE_MS, partition=1), writer=writer)
+    assert done.changed
+    assert (status(world), task(world).node) == (TaskStatus.PENDING, "")
+
+
+def test_what_is_told_bound_after_a_restore_and_is_bound_stays_so():
+    world, writer = a_world(seen(POD), BIND)
+    bound_now = seen(a_pod(node="n1"), rv=2, incarnation=1)
+    fold(world, RESTORED, bound(1, POD, NODE), bound_now, writer=writer)
+    fold(world, alive(writer.time + SURE_MS), writer=writer)
+    assert (status(world), task(world).gpu_portion) == (TaskStatus.BOUND, 100)
+
+
+def test_doubt_about_a_binding_is_in_checkpoints():
+    world, writer = a_world(seen(POD), BIND)
+    fold(world, RESTORED, bound(1, POD, NODE), writer=writer)
+    copy = decode(encode(world).payload)
+    assert digest(copy) == digest(world)
+    told_ms = writer.time
+    fold(copy, alive(told_ms + SURE_MS), writer=writer)
+    assert status(copy) is TaskStatus.PENDING
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["result first", "cycle first"])
+def test_a_cycle_that_is_folded_after_a_restore_it_had_not_seen_is_in_doubt(is_early):
+    world, writer = World(), Writer()
+    fold(world, a_reign(), *(seen(o, incarnation=1) for o in (NODE, POD)), writer=writer)
+    fold(world, seen(POD, rv=1, incarnation=2), writer=writer)  # offset 1; the cycle saw 0
+    rows = [bound(1, POD, NODE), BIND] if is_early else [BIND, bound(1, POD, NODE)]
+    fold(world, *rows, writer=writer)
+    assert status(world) is TaskStatus.BOUND
+    mark = KindAlive(kind="Pod", rv=9, seen_ms=writer.time + SURE_MS)
+    late = AliveSeen(partition=0, incarnation=2, time=T0, kinds=(mark,))
+    copy = decode(encode(world).payload)
+    fold(world, late, writer=writer)
+    assert status(world) is TaskStatus.PENDING
+    assert copy.liveness.risen == 1
+
+
+def test_a_node_that_a_restore_brings_back_is_one_that_its_open_requests_may_bind_to():
+    world, writer = a_world(seen(POD), BIND, gone(NODE))
+    assert status(world) is TaskStatus.PENDING
+    fold(world, seen(NODE, rv=1, incarnation=1), writer=writer)
+    assert (status(world), task(world).node) == (TaskStatus.BINDING, "n1")
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
