@@ -3,7 +3,6 @@
 from typing import Final, NamedTuple
 
 from kai_es.kube.labels import (
-    APP_LABEL,
     CPU,
     DEFAULT_NODE_POOL,
     GPU,
@@ -13,7 +12,6 @@ from kai_es.kube.labels import (
     MIG_PREFIX,
     NODE_POOL_LABEL,
     QUEUE_LABEL,
-    RESERVATION_APP,
     USER_LABEL,
 )
 from kai_es.kube.objects import Node, Pod, PodGroup, Queue
@@ -225,7 +223,7 @@ def queue_version(queue: Queue, path: tuple[str, ...]) -> QueueVersion:
 def _gpu_held(pod: Pod, *, gpu_memory_mib: int) -> int:
     gpu = pod.spec.gpu
     micro = 0
-    if pod.labels.get(APP_LABEL) == RESERVATION_APP:
+    if pod.reserves_device:
         return micro  # it only marks a device as shared; its sharers hold it
     for name, instances in gpu.mig.items():
         micro += _mig_micro(name, instances)

@@ -13,7 +13,7 @@ from kai_es.audit.findings import Findings
 from kai_es.events.decisions import Cycle
 from kai_es.events.requests import Bound
 from kai_es.events.snapshot import Batch, Upserted
-from kai_es.kube.labels import APP_LABEL, GPU, GPU_MICRO, RESERVATION_APP
+from kai_es.kube.labels import GPU, GPU_MICRO
 from kai_es.kube.objects import Node, Pod
 from kai_es.snapshot.lifecycle import Request
 from kai_es.snapshot.snapshot import GroupKey, PodRow
@@ -100,7 +100,7 @@ class Loads:
         active = {uid: row for uid, row in pods.items() if row.state.status in ACTIVE_USED}
         self._counted[node.name] = frozenset(active)
         for row in active.values():
-            marks = _is_reservation(row.pod)
+            marks = row.pod.reserves_device
             for resource, amount in row.pod.spec.requests.items():
                 if resource != GPU or not marks:
                     used[resource] = used.get(resource, 0) + amount
@@ -142,14 +142,6 @@ def _was_done_before(request: Request, incarnation: int) -> bool:
     """Whether it was told before a restore of etcd that the pod is bound; it does not send then."""
     is_bound = isinstance(request.outcome.final, Bound)
     return is_bound and request.incarnation < incarnation and not request.doubted_ms
-
-
-def _is_reservation(pod: Pod) -> bool:
-    """A pod that only marks a device as shared: its sharers count, not it, and it may outlive them.
-
-    The binder takes it away before it gives the device to somebody else.
-    """
-    return pod.labels.get(APP_LABEL) == RESERVATION_APP
 
 
 def _share_micro(row: PodRow, node: Node) -> int:

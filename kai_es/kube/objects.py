@@ -169,6 +169,16 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Po
     claim_names: tuple[tuple[str, str], ...] = ()
     spec: PodSpec
 
+    @property
+    def reserves_device(self) -> bool:
+        """Whether it only keeps a whole GPU for those that share it, whatever its `app` label.
+
+        It carries their group's label, asks for a GPU itself, and is in no pod group.
+        """
+        spec = self.spec
+        is_whole = spec.request_type == "Regular" and spec.requests.get(GPU, 0) > 0
+        return is_whole and bool(self.gpu_groups) and not self.group
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="Node"):
     """A node.

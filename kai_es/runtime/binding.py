@@ -13,6 +13,7 @@ from kai_es.ports.errors import ConfigError
 
 _DEFAULT: Final = ReservationSettings()
 PLUGINS: Final = "plugins"
+APP: Final = "resource-reservation-app-label"
 TIMEOUT: Final = "resource-reservation-allocation-timeout"
 FAKE: Final = "fake-gpu-nodes"
 
@@ -33,10 +34,10 @@ FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
         "IMAGE",
         f"of reservation pods ({_DEFAULT.image}: this program)",
     ),
-    "resource-reservation-app-label": (
+    APP: (
         "app",
         "TEXT",
-        f"label `app` of reservation pods ({_DEFAULT.app})",
+        f"label `app` of reservation pods ({_DEFAULT.app}); the informer must be told it, too",
     ),
     TIMEOUT: (
         "timeout_s",

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from kai_es.kube.labels import RESERVATION_APP
 from kai_es.ports.errors import ConfigError
+from kai_es.runtime.binding import APP as APP_FLAG
 from kai_es.runtime.settings import Settings
 from kai_es.scheduler import config
 from kai_es.scheduler.config_file import parse_yaml
@@ -18,7 +20,8 @@ def shard_configs(settings: Settings) -> list[dict[str, Any]]:
     """
     try:
         fields = parse_yaml(Path(settings.config).read_text()) if settings.config else {}
-        found = config.Config(**fields)
+        app = settings.binder.get(APP_FLAG, RESERVATION_APP)
+        found = config.Config(**fields, reservation_app=app)
         usage_params(None if found.usage_params is None else {"usageParams": found.usage_params})
     except OSError as exc:
         raise ConfigError(f"--config {settings.config}: {exc.strerror}") from exc

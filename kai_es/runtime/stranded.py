@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kai_es.kube.labels import APP_LABEL, GPU, GPU_MICRO, RESERVATION_APP
+from kai_es.kube.labels import GPU, GPU_MICRO
 from kai_es.kube.objects import Node, Pod
 from kai_es.snapshot.shapes import HUNDREDTH, portion_hundredths
 from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
@@ -55,7 +55,7 @@ def gpu_figures(world: World) -> GpuFigures:
 
 def asked(pod: Pod) -> int:
     """What a pod asks of GPUs, shares included, in gpu_micro; of device memory nothing is known."""
-    if pod.labels.get(APP_LABEL) == RESERVATION_APP:
+    if pod.reserves_device:
         return 0  # it only marks a device as shared; its sharers hold it
     gpu = pod.spec.gpu
     if pod.spec.request_type == "Fraction":

@@ -22,10 +22,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from kai_es.kube.errors import InvalidObjectError
 from kai_es.kube.labels import (
-    APP_LABEL,
+    GPU_GROUP_LABEL,
     POD_GROUP_ANNOTATION,
     QUEUE_LABEL,
-    RESERVATION_APP,
     RUN_SECONDS,
 )
 from kai_es.ports.clock import Clock, wait_for
@@ -302,7 +301,7 @@ class Kubelet:
         now = self._clock.now_ms()
         patch = pod_status.running(held.object, now)
         labels = held.object["metadata"].get("labels") or {}
-        if labels.get(APP_LABEL) == RESERVATION_APP:
+        if held.devices and GPU_GROUP_LABEL in labels:  # a reservation pod; its sharers have none
             patch |= pod_status.reserved(held.node, held.devices)
         held.state = State.RUNNING
         self._ledger.started(held.ref.uid, now)

@@ -215,7 +215,7 @@ async def test_reservation_pod_tells_its_device(cluster: Cluster):
     await cluster.node("n1")
     async with cluster.kubelet():
         await cluster.pod("first")
-        await cluster.pod("r", labels={"app": "kai-resource-reservation"})
+        await cluster.pod("r", labels={"runai-gpu-group": "g"})
         await cluster.until(lambda: cluster.phase("r") == "Running")
     notes = cluster.get("r")["metadata"]["annotations"]
     assert notes["run.ai/reserve_for_gpu_index"] == "GPU-n1-1"

@@ -1,11 +1,14 @@
 """The binder's settings from flags."""
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.binding import add_binder_arguments, as_arguments, binder_settings, given
+from kai_es.runtime.configuration import shard_configs
+from kai_es.runtime.settings import Settings
 
 
 def flags(*arguments):
@@ -53,3 +56,11 @@ def test_flags_of_the_reference_are_read_and_passed_on():
 def test_wrong_flag_is_named(argument, problem):
     with pytest.raises(ConfigError, match=problem):
         binder_settings(flags(argument))
+
+
+def test_scheduler_has_the_label_of_reservation_pods_from_the_same_flag():
+    flags = {"resource-reservation-app-label": "mine"}
+    assert binder_settings(flags).reservation.app == "mine"
+    for some, app in ((flags, "mine"), ({}, "kai-resource-reservation")):
+        (config,) = shard_configs(Settings(data=Path(), binder=some))
+        assert config["settings"]["reservation_app"] == app

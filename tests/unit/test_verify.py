@@ -7,7 +7,6 @@ from kai_es.events.catalogue import BIND_REQUESTS, SNAPSHOT
 from kai_es.events.decisions import Gate, Pipeline, Verdict
 from kai_es.events.digest import cycle_digest
 from kai_es.events.requests import BindRequested, request_id
-from kai_es.kube.labels import APP_LABEL, RESERVATION_APP
 from kai_es.kube.objects import GpuRequest
 from projectors.batching import batch_envelope
 from tests.histories.builders import (
@@ -285,8 +284,7 @@ def with_gpu(pod, **asked):
 
 def test_a_reservation_that_outlives_its_users_holds_no_device():
     """The binder takes it away before it gives the device to somebody else."""
-    labels = {APP_LABEL: RESERVATION_APP}
-    kept = a_pod("r", gpus=1, node="n1", phase="Running", labels=labels, gpu_groups=("dev",))
+    kept = a_pod("r", gpus=1, node="n1", phase="Running", gpu_groups=("dev",), group="")
     pods = [a_pod(name, gpus=1) for name in "ab"]
     rows = (a_reign(), seen(SMALL), seen(kept), *(seen(pod) for pod in pods))
     informed = (signed(a_cycle(1, offset=0)),), (seen(SMALL, rv=2),)
