@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 class Takeover:
     """Looks for open bind requests of others.
 
-    open: how many there were at the last look.
+    open: how many there were at the last look; at least one while looking is not allowed.
     problem: what people have to know, "" = nothing.
     """
 
@@ -65,8 +65,13 @@ class Takeover:
             found, _ = await self._cluster.list(BIND_REQUESTS, labels=f"{MIRROR}!=true")
         except GoneError:  # no such kind: no KAI was ever here
             found = []
-        except RefusedError as exc:
-            self.problem = f"BindRequests of another scheduler cannot be looked for: {exc}"
+        except RefusedError as exc:  # whether there are any nobody knows: as if there were one
+            self.open = max(self.open, 1)
+            metrics.FOREIGN_REQUESTS.set(self.open)
+            self.problem = (
+                "BindRequests of another scheduler cannot be looked for, so nothing is decided: "
+                f"{exc}"
+            )
             return
         unfinished = [one for one in found if _phase(one) != "Succeeded"]
         waiting = [one for one in unfinished[:PODS_MAX] if await self._is_open(one)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kai_es.intake.takeover import BIND_REQUESTS, SUPERSEDED_MS, Takeover
+from kai_es.intake.takeover import BIND_REQUESTS, BUSY_S, SUPERSEDED_MS, Takeover
 from kai_es.kube.times import rfc3339
 from kai_es.ports.cluster import PODS
 from kai_es.ports.errors import ConflictError, GoneError, RefusedError
@@ -157,8 +157,12 @@ async def test_cluster_without_such_objects(cluster):
     assert (await looked(cluster)).open == 0
 
 
-async def test_missing_rights_are_told(cluster):
-    cluster.refuses = RefusedError("no", status=403)
+async def test_who_may_not_look_counts_one_until_it_may(cluster):
+    """Nobody knows whether another binder is at work, so nothing may be decided."""
+    cluster.refuses = RefusedError("add to our role", status=403)
     found = await looked(cluster)
-    assert "cannot be looked for" in found.problem
-    assert found.open == 0
+    assert (found.open, found.pause_s()) == (1, BUSY_S)
+    assert "add to our role" in found.problem
+    cluster.refuses = None
+    await found.look()
+    assert (found.open, found.problem) == (0, "")
