@@ -11,6 +11,7 @@ def signatures(rules=flags.NONE):
     world.group("one-more", "n", "", min_member=1)
     world.group("two-more", "n", "", "", min_member=1)
     world.group("too-few", "", "", min_member=1)
+    world.group("gang-of-three", "", "", "", min_member=3)
     world.group("of-another-kind", "n", "", min_member=1, preemptibility="non-preemptible")
     world.group("with-a-selector", "n", "", min_member=1, spec=a_spec(node_selector={"a": "b"}))
     session = world.session(flags=rules)
@@ -21,10 +22,11 @@ def signatures(rules=flags.NONE):
 def test_the_pods_that_come_next_tell_which_jobs_fail_alike():
     found = signatures()
     assert found["one-more"] == found["two-more"]
-    rest = {name: found[name] for name in found if name != "two-more"}
+    assert found["too-few"] == found["gang-of-three"]
+    rest = {name: found[name] for name in found if name not in ("two-more", "gang-of-three")}
     assert len(set(rest.values())) == len(rest)
 
 
 def test_compat_tells_jobs_apart_by_how_many_pods_they_lack():
     found = signatures({flags.SIGNATURES_OF_ALL_TASKS})
-    assert found["one-more"] != found["two-more"] == found["too-few"]
+    assert found["one-more"] != found["two-more"] == found["too-few"] != found["gang-of-three"]

@@ -201,17 +201,23 @@ class OrderOfPlacing:
         for job in mine:
             extra = pending if job is pending.job else Work(job)
             extras.setdefault(job.queue, []).append((session.job_key(extra), extra))
-        if len(extras) == 1 and len(mine) == 1:
-            yield pending
-            return
-        leaves = self._items(extras, mine)
-        kind = SteadyWalk if self._is_steady else QueueWalk
-        walk = kind(queues.parent, self._rules, leaves=leaves)
-        left = len(mine)
-        while left and (item := walk.pop()) is not None:
-            if item.work is not None:
-                left -= 1
-                yield item.work
+        for works in extras.values():
+            works.sort(key=_key)
+        n_left = {queue: len(works) for queue, works in extras.items()}
+        if len(n_left) > 1:
+            leaves = self._items(extras, mine)
+            kind = SteadyWalk if self._is_steady else QueueWalk
+            walk = kind(queues.parent, self._rules, leaves=leaves)
+            while len(n_left) > 1 and (item := walk.pop()) is not None:
+                if item.work is not None:
+                    queue = item.work.job.queue
+                    n_left[queue] -= 1
+                    if not n_left[queue]:
+                        del n_left[queue]
+                    yield item.work
+        for queue, n in n_left.items():  # of one leaf, so nobody comes between
+            for _, work in extras[queue][-n:]:
+                yield work
 
     def _items(self, extras: dict[int, list[Entry]], mine: set[Job]) -> dict[int, _Items]:
         queues = self._session.columns.queues
@@ -223,7 +229,6 @@ class OrderOfPlacing:
             if queues.path[queue][-1] not in roots:
                 continue
             here = extras.get(queue, [])
-            here.sort(key=_key)
             leaf = self._leaves.get(queue)
             runs = [] if leaf is None else leaf.runs
             items = _Items(runs, here, mine, self._session.next_amount)

@@ -1,7 +1,8 @@
 """What jobs have in common that fail alike, as a key.
 
-A search places the pods that come next, so they tell, with the constraints that stand above them
-and what of the job orders it, age aside. Where pods have rules about other pods, namespace and
+A search places the pods that come next, so their kinds tell, with the constraints that stand above
+them and what of the job orders it, age aside; how many there are of each is compared afterwards
+(`jobs.minimal`). Where pods have rules about other pods, namespace and
 labels are in it as well; with the plugin `numa` what is asked for too.
 
 compat: all pods that are not active tell (`jobs.signature.job_signature`), with the statuses of the
@@ -44,7 +45,8 @@ def signature_of(session: Session, work: Work) -> tuple[object, ...]:
     coming = set(session.next_tasks(work, real=False))
     _collect(session, work, work.tree.root, (), coming.__contains__, found)
     order = tuple(key(work) for key in session.ext.job_keys)
-    return (work.job.preemptible, order, *sorted(found))
+    kinds = {(path, tuple(dict.fromkeys(pods))) for path, pods in found}
+    return (work.job.preemptible, order, *sorted(kinds))
 
 
 def _collect(
