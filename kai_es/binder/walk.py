@@ -37,13 +37,22 @@ from kai_es.binder.preparation import (
 )
 from kai_es.binder.progress import Progress
 from kai_es.binder.results import Results
-from kai_es.events.requests import BUDGET, Answer, BindRequested, Refused, Request, Result
+from kai_es.events.requests import (
+    BUDGET,
+    Answer,
+    BindRequested,
+    EvictRequested,
+    Refused,
+    Request,
+    Result,
+)
 from kai_es.kube.labels import (
     BOUND_REQUEST,
     CLOSED_REQUEST,
     NUMA_PREDICTED,
     RECEIVED_RESOURCE_TYPE,
 )
+from kai_es.kube.times import rfc3339
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.cluster import PODS, ClusterWrites
@@ -288,9 +297,24 @@ class Walker:
             )
         if request.eviction == BUDGET:
             return self._cluster.evict(request.namespace, request.pod, uid=request.pod_uid, rv=rv)
-        return self._cluster.delete(
-            PODS, request.namespace, request.pod, uid=request.pod_uid, rv=rv
-        )
+        return self._delete(request, rv)
+
+    async def _delete(self, request: EvictRequested, rv: int) -> Answer:
+        """Delete a pod, marked if it is to be; both can be done twice."""
+        namespace, pod, uid = request.namespace, request.pod, request.pod_uid
+        if request.marks:
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": request.message,
+                "lastTransitionTime": rfc3339(self._clock.now_ms()),
+            }
+            raw = await self._cluster.set_conditions(
+                namespace, pod, [condition], annotations={}, uid=uid, rv=rv
+            )
+            rv = int(raw["metadata"]["resourceVersion"])
+        return await self._cluster.delete(PODS, namespace, pod, uid=uid, rv=rv)
 
 
 _SAYS_NO: Final = (

@@ -149,11 +149,13 @@ class CycleLoop:
                 return self._gate_change(power, shard, gate, now_ms), None
             cycle = await self._decide(world, power, self._inputs(shard, gate, now_ms))
             config = world.snapshot.config(here.shard)
+        settings = {} if config is None else config.settings
         records = to_records(
             cycle,
             partition=here.partition,
             ingest_ms=here.clock.now_ms(),
-            eviction=DELETE if config is None else config.settings.get("eviction", DELETE),
+            eviction=settings.get("eviction", DELETE),
+            marks_evicted=settings.get("update_pod_eviction_condition", False),
         )
         return records, cycle
 

@@ -22,7 +22,12 @@ def producer_of(shard: str) -> str:
 
 
 def to_records(
-    cycle: Cycle, *, partition: int, ingest_ms: int, eviction: str = DELETE
+    cycle: Cycle,
+    *,
+    partition: int,
+    ingest_ms: int,
+    eviction: str = DELETE,
+    marks_evicted: bool = False,
 ) -> list[Out]:
     """All records of a cycle: all of them become durable, or none.
 
@@ -31,15 +36,18 @@ def to_records(
         partition: of `decisions`, that of the shard.
         ingest_ms: the shell's clock.
         eviction: how the shard evicts, see `EvictRequested`.
+        marks_evicted: its `marks`.
     """
-    requests = _request_records(cycle, ingest_ms, eviction)
+    requests = _request_records(cycle, ingest_ms, eviction, marks_evicted=marks_evicted)
     return [*requests, *_chunk_records(cycle, partition, ingest_ms)]
 
 
-def _request_records(cycle: Cycle, ingest_ms: int, eviction: str) -> Iterator[Out]:
+def _request_records(
+    cycle: Cycle, ingest_ms: int, eviction: str, *, marks_evicted: bool
+) -> Iterator[Out]:
     n_partitions = TOPICS[BIND_REQUESTS].partitions
     for op in requests_in(cycle):
-        request = _request(cycle, op, eviction)
+        request = _request(cycle, op, eviction, marks_evicted=marks_evicted)
         envelope = pack(
             request,
             topic=BIND_REQUESTS,
@@ -71,7 +79,7 @@ def _chunk_id(cycle: Cycle, n: int) -> str:
     return f"{cycle.shard}/{cycle.cycle}/{n}"
 
 
-def _request(cycle: Cycle, op: Bind | Evict, eviction: str) -> Request:
+def _request(cycle: Cycle, op: Bind | Evict, eviction: str, *, marks_evicted: bool) -> Request:
     identity = request_id(shard=cycle.shard, cycle=cycle.cycle, pod_uid=op.pod_uid)
     now_ms = cycle.inputs.now_ms
     if isinstance(op, Bind):
@@ -117,6 +125,7 @@ def _request(cycle: Cycle, op: Bind | Evict, eviction: str) -> Request:
         gang_size=op.gang_size,
         beneficiary=op.beneficiary,
         eviction=eviction,
+        marks=marks_evicted,
     )
 
 

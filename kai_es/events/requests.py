@@ -64,6 +64,8 @@ class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Order to evict one pod. Reference: scheduler-core §11.2.
 
     eviction: `delete`, or `budget`: within disruption budgets, waiting for them to `not_after_ms`.
+    marks:    of `delete`: the pod gets the condition `DisruptionTarget` first, as the Eviction API
+              gives it one by itself.
     """
 
     request_id: str
@@ -84,6 +86,7 @@ class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     gang_size: int = 1
     beneficiary: str = ""
     eviction: str = DELETE
+    marks: bool = False
 
 
 Request = BindRequested | EvictRequested

@@ -126,6 +126,7 @@ def _configuration(place: Place) -> dict[str, Any]:
         "scenarioSearchBudgets": _budgets,
         "usageDBConfig": _usage_params,
         "eviction": _eviction,
+        "updatePodEvictionCondition": _boolean,
     }
     names = {
         "actions": "actions",
@@ -134,6 +135,7 @@ def _configuration(place: Place) -> dict[str, Any]:
         "scenarioSearchBudgets": "budgets",
         "usageDBConfig": "usage_params",
         "eviction": "eviction",
+        "updatePodEvictionCondition": "update_pod_eviction_condition",
     }
     for key, value in _mapping(place).items():
         if key not in readers:
@@ -165,6 +167,12 @@ def _eviction(place: Place) -> str:
     if place.value not in (DELETE, BUDGET):
         raise place.error(f"{DELETE} or {BUDGET}")
     return str(place.value)
+
+
+def _boolean(place: Place) -> bool:
+    if not isinstance(place.value, bool):
+        raise place.error("true or false")
+    return place.value
 
 
 def _tiers(place: Place) -> tuple[PluginOption, ...]:

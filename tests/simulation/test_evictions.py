@@ -66,3 +66,21 @@ async def test_eviction_goes_through_once_others_run(site):
         pod = await site.pod("e", shares=False, metadata={"labels": LABELS})
         await site.final(await site.order(pod))
         assert isinstance(await site.final(request_id), Evicted)
+
+
+@pytest.mark.parametrize("marks", [True, False])
+async def test_pod_is_told_why_it_goes_before_it_is_deleted(marks):
+    site = GpuSite()
+    await site.node()  # without a kubelet: the pod stays while it ends
+    async with site.binding():
+        pod = await site.pod("a", shares=False)
+        await site.final(await site.order(pod))
+        changes = {"marks": marks, "message": "made room"}
+        (result,) = await evicted(site, "a", **changes)
+    assert isinstance(result, Evicted)
+    left = await site.live("a")
+    assert "deletionTimestamp" in left["metadata"]
+    told = [c for c in left["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert [(c["status"], c["reason"], c["message"]) for c in told] == (
+        [("True", "PreemptionByScheduler", "made room")] if marks else []
+    )

@@ -91,3 +91,10 @@ def test_params_of_a_dump_omit_zero_values():
     assert not config.allow_consolidating_reclaim
     with pytest.raises(ConfigError, match="detailedFitErrors is 'no'"):
         parse_params({"detailedFitErrors": "no"})
+
+
+def test_pods_may_be_marked_before_they_are_evicted():
+    text = "actions: allocate\nupdatePodEvictionCondition: {}\n"
+    assert parse_yaml(text.format("true"))["update_pod_eviction_condition"] is True
+    with pytest.raises(ConfigError, match=r"line 2.*true or false"):
+        parse_yaml(text.format("often"))

@@ -157,13 +157,14 @@ def test_records_of_a_cycle_are_its_requests_and_chunks():
     evict = an_evict(a_pod("v"), NODE)
     pipe = pipelined(a_pod("w"))
     cycle = run(CycleDecision(ops=(bind, evict, pipe)))
-    outs = to_records(cycle, partition=5, ingest_ms=T0)
+    outs = to_records(cycle, partition=5, ingest_ms=T0, marks_evicted=True)
     assert [out.topic for out in outs] == ["bindrequests", "bindrequests", "decisions"]
     first, second = (unpack(out.envelope) for out in outs[:2])
     assert first.request_id == "default/1/pod-p"
     assert (first.not_after_ms, second.not_after_ms) == (T0 + 120_000, T0 + 30_000)
     assert (first.gpu_count, first.supersedes, first.epoch) == (2, "default/0/pod-p", 3)
     assert (second.action, second.beneficiary) == ("reclaim", "group-other")
+    assert second.marks
     assert outs[0].partition == outs[1].partition  # that of their node
     assert (outs[2].key, outs[2].partition) == ("default", 5)
     assert outs[2].envelope.id == "default/1/0"
