@@ -3,13 +3,18 @@
 import argparse
 import asyncio
 import sys
+from typing import Final
 
-from kai_es.cli.exits import OK
+from kai_es.cli.exits import BAD_INPUT, OK
+from kai_es.ports.errors import ConfigError
+from kai_es.ports.race import race
 from kai_es.runtime import logs
 from kai_es.runtime.binding import add_binder_arguments
-from kai_es.runtime.embedded import ALL_PARTS, embedded
+from kai_es.runtime.embedded import ALL_PARTS, Stack, embedded
 from kai_es.runtime.settings import add_arguments, from_args
 from kai_es.runtime.stopping import stop_event
+
+LOOK_S: Final = 0.5
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -45,4 +50,19 @@ async def _up(args: argparse.Namespace) -> None:
             await stack.start_cluster(seed=0)
         stack.start_parts(ALL_PARTS, listen=args.listen)
         sys.stderr.write(f"kai-es runs; log lines in {stack.instance.logs}, stop with ^C\n")
-        await stop.wait()
+        await race(stop.wait(), watch(stack))
+
+
+async def watch(stack: Stack) -> None:
+    """Raise once a child says that its settings are wrong; trying anew would not help.
+
+    Raises:
+        ConfigError: with the child's last words.
+    """
+    while True:
+        await asyncio.sleep(LOOK_S)
+        for child in stack.supervisor.children:
+            if child.last_exit == BAD_INPUT:
+                log = stack.instance.logs / f"{child.name}.log"
+                words = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                raise ConfigError(f"{child.name} cannot start: {words} (more in {log})")

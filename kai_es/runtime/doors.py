@@ -46,7 +46,7 @@ async def doors(
     try:
         site = web.TCPSite(runner, host or LOOPBACK, int(port))
         await site.start()
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, OverflowError) as exc:
         await runner.cleanup()
         raise ConfigError(f"--listen {address}: {exc}; name a free host:port") from exc
     try:

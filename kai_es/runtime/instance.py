@@ -70,7 +70,7 @@ class Instance:
         """
         try:
             found = json.loads(self.marker.read_text())["format"]
-        except FileNotFoundError as exc:
+        except (FileNotFoundError, NotADirectoryError) as exc:
             raise ConfigError(
                 f"no kai-es instance in {self.root}: run `kai-es demo` or `kai-es up --embedded`, "
                 "or name one with --data"

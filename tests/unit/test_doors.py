@@ -2,6 +2,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kai_es.ports.errors import ConfigError
 from kai_es.runtime.doors import doors
 from kai_es.runtime.part import Page
 
@@ -48,3 +49,10 @@ async def test_pages_of_parts_are_served_as_they_are(url, method):
 async def test_doors_say_what_is_wrong(url, path, status, text):
     async with aiohttp.ClientSession() as session, session.get(f"{url}{path}") as answer:
         assert (answer.status, await answer.text()) == (status, text)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:http", "no.such.host.:0"])
+async def test_an_address_that_cannot_be_used_is_named(address):
+    with pytest.raises(ConfigError, match=f"--listen {address}"):
+        async with doors(address=address, alive=tuple, ready=tuple, registry=CollectorRegistry()):
+            pass

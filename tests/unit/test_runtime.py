@@ -2,10 +2,12 @@ import asyncio
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import REGISTRY
 
+from kai_es.cli import up
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.crew import PartEndedError, run_crew
@@ -254,3 +256,24 @@ def test_a_process_tells_what_it_is_doing():
     )
     assert "Current thread" in ended.stderr
     assert "in waiting_for_godot" in ended.stderr
+
+
+def test_a_file_is_no_instance(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="no kai-es instance"):
+        Instance(tmp_path / "file").check()
+
+
+async def test_up_ends_with_the_words_of_a_part_whose_settings_are_wrong(tmp_path, monkeypatch):
+    monkeypatch.setattr(up, "LOOK_S", 0.01)
+    (tmp_path / "parts.log").write_text("starting\nkubeconfig nowhere: check the file\n")
+    child = SimpleNamespace(name="parts", last_exit=None)
+    stack = SimpleNamespace(
+        supervisor=SimpleNamespace(children=[child]), instance=SimpleNamespace(logs=tmp_path)
+    )
+    watching = asyncio.create_task(up.watch(stack))
+    await asyncio.sleep(0.05)
+    assert not watching.done()
+    child.last_exit = 2
+    with pytest.raises(ConfigError, match="parts cannot start: kubeconfig nowhere"):
+        await watching
