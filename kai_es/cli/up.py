@@ -15,6 +15,9 @@ from kai_es.runtime.settings import add_arguments, from_args
 from kai_es.runtime.stopping import stop_event
 
 LOOK_S: Final = 0.5
+START_S: Final = 30.0
+"""A part that has lived this long has had settings that it could work with: it is started anew, as
+what it complains of (a file that is being written, a login) may be mended while it runs."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -54,7 +57,7 @@ async def _up(args: argparse.Namespace) -> None:
 
 
 async def watch(stack: Stack) -> None:
-    """Raise once a child says that its settings are wrong; trying anew would not help.
+    """Raise once a child cannot start because its settings are wrong: trying anew does not help.
 
     Raises:
         ConfigError: with the child's last words.
@@ -62,7 +65,7 @@ async def watch(stack: Stack) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         for child in stack.supervisor.children:
-            if child.last_exit == BAD_INPUT:
+            if child.last_exit == BAD_INPUT and child.longest_s < START_S:
                 log = stack.instance.logs / f"{child.name}.log"
                 words = log.read_text(errors="replace").strip().rpartition("\n")[2]
                 raise ConfigError(f"{child.name} cannot start: {words} (more in {log})")

@@ -22,13 +22,14 @@ from kai_es.ports.stores import CheckpointStore, UsageStore
 from kai_es.reader import View
 from kai_es.runtime.binding import binder_settings
 from kai_es.runtime.books import BOOKS, books_of, books_parts
+from kai_es.runtime.checkpoints import LazyCheckpoints
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.log_health import LogHealth
 from kai_es.runtime.pages import PluginPages
 from kai_es.runtime.part import Gauges, Part
-from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
+from kai_es.runtime.scheduling import Running, SchedulerPart
 from kai_es.runtime.settings import Settings
 from kai_es.runtime.statuses import StatusPart
 from kai_es.runtime.usage import ShardUsage, WindowOf
@@ -68,6 +69,14 @@ class Wiring:
             if self._engine is None:
                 self._engine = await self.stack.enter_async_context(open_database(self.settings))
             return self._engine
+
+    def checkpoints(self) -> CheckpointStore | None:
+        """The checkpoints of the database, None = there is none."""
+
+        async def opening() -> CheckpointStore:
+            return PostgresCheckpoints(await self.engine())
+
+        return LazyCheckpoints(opening) if has_database(self.settings) else None
 
 
 Maker = Callable[[Wiring], Awaitable[Part]]
@@ -120,9 +129,6 @@ async def _snapshot(wiring: Wiring) -> Part:
 async def _scheduler(wiring: Wiring) -> Part:
     settings = wiring.settings
 
-    async def checkpoints() -> CheckpointStore:
-        return PostgresCheckpoints(await wiring.engine())
-
     async def books(window: WindowOf) -> UsageStore:
         if not has_database(settings):
             raise UnavailableError("no books are kept here: run the part usage, too")
@@ -144,7 +150,7 @@ async def _scheduler(wiring: Wiring) -> Part:
     return SchedulerPart(
         wiring.log,
         wiring.clock,
-        checkpoints=LazyCheckpoints(checkpoints) if has_database(settings) else None,
+        checkpoints=wiring.checkpoints(),
         make=make,
     ).part()
 
@@ -171,9 +177,6 @@ async def _status(wiring: Wiring) -> Part:
     settings = wiring.settings
     cluster = await wiring.cluster()
 
-    async def checkpoints() -> CheckpointStore:
-        return PostgresCheckpoints(await wiring.engine())
-
     def make(view: View) -> StatusWriter:
         return StatusWriter(
             cluster=cluster,
@@ -187,7 +190,7 @@ async def _status(wiring: Wiring) -> Part:
     return StatusPart(
         wiring.log,
         wiring.clock,
-        checkpoints=LazyCheckpoints(checkpoints) if has_database(settings) else None,
+        checkpoints=wiring.checkpoints(),
         make=make,
     ).part()
 

@@ -6,7 +6,7 @@ well; when that is trimmed it waits, and says so (architecture §5).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import EventLog
 from kai_es.ports.race import race
-from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
+from kai_es.ports.stores import CheckpointStore
 from kai_es.reader import View, nearest_world
 from kai_es.reader.restore import HistoryGoneError
 from kai_es.runtime.pages import NOT_FOUND, PATHS
@@ -39,25 +39,6 @@ class Running(NamedTuple):
     scheduler: Scheduler
     problems: Problems = tuple
     pages: Pages = NO_PAGES
-
-
-class LazyCheckpoints:
-    """`CheckpointStore` that is opened when it is asked, so that a start need not wait for it."""
-
-    def __init__(self, opening: Callable[[], Awaitable[CheckpointStore]]) -> None:
-        self._open = opening
-
-    async def put(self, checkpoint: StoredCheckpoint) -> None:
-        """See the port."""
-        await (await self._open()).put(checkpoint)
-
-    async def newest(self, at_most: int | None = None) -> StoredCheckpoint | None:
-        """See the port."""
-        return await (await self._open()).newest(at_most)
-
-    async def heads(self) -> Sequence[CheckpointHead]:
-        """See the port."""
-        return await (await self._open()).heads()
 
 
 async def find_world(

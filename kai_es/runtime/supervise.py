@@ -28,6 +28,7 @@ class Child:
 
     name:  also the name of its log file.
     argv:  without the interpreter: `-m`, module, arguments; it must end with its standard input.
+    longest_s: how long it has lived at most, of those lives that have ended.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Child:
     env: Mapping[str, str] = field(default_factory=dict)
     restarts: int = 0
     last_exit: int | None = None
+    longest_s: float = 0.0
     process: asyncio.subprocess.Process | None = None
 
     @property
@@ -95,6 +97,7 @@ class Supervisor:
             if child.name in self._stopping:
                 return
             lived = loop.time() - started
+            child.longest_s = max(child.longest_s, lived)
             backoff = BACKOFF_FIRST_S if lived > HEALTHY_S else min(backoff * 2, BACKOFF_MAX_S)
             child.restarts += 1
             logger.warning(

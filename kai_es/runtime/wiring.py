@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
 from kai_es.eventlog.sqlite_offsets import SqliteOffsets
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets, ReadableLog
-from kai_es.ports.stores import CheckpointHead, CheckpointStore, StoredCheckpoint
+from kai_es.ports.stores import CheckpointStore
+from kai_es.runtime.checkpoints import LazyCheckpoints
 from kai_es.runtime.database import has_database, open_database
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import Settings
@@ -84,37 +85,11 @@ async def open_readable(settings: Settings, exported: Path | None) -> AsyncItera
         if not has_database(settings):
             yield Readable(opened.log, None)
             return
-        yield Readable(opened.log, _CheckpointsWhenAsked(settings, stack))
 
+        async def checkpoints() -> CheckpointStore:
+            return PostgresCheckpoints(await stack.enter_async_context(open_database(settings)))
 
-class _CheckpointsWhenAsked(CheckpointStore):
-    """The checkpoints of the database, which is opened when somebody asks for one.
-
-    stack: closes the database.
-    """
-
-    def __init__(self, settings: Settings, stack: AsyncExitStack) -> None:
-        self._settings = settings
-        self._stack = stack
-        self._store: CheckpointStore | None = None
-
-    async def _opened(self) -> CheckpointStore:
-        if self._store is None:
-            engine = await self._stack.enter_async_context(open_database(self._settings))
-            self._store = PostgresCheckpoints(engine)
-        return self._store
-
-    async def put(self, checkpoint: StoredCheckpoint) -> None:
-        """See `CheckpointStore.put`."""
-        await (await self._opened()).put(checkpoint)
-
-    async def newest(self, at_most: int | None = None) -> StoredCheckpoint | None:
-        """See `CheckpointStore.newest`."""
-        return await (await self._opened()).newest(at_most)
-
-    async def heads(self) -> Sequence[CheckpointHead]:
-        """See `CheckpointStore.heads`."""
-        return await (await self._opened()).heads()
+        yield Readable(opened.log, LazyCheckpoints(checkpoints))
 
 
 @asynccontextmanager

@@ -13,7 +13,14 @@ class Liveness:
     """
 
     __slots__ = (
-        *("_by_kind", "_listed", "_served", "_watched", "alive", "incarnation", "listed", "risen"),
+        "_by_kind",
+        "_listed",
+        "_served",
+        "_watched",
+        "alive",
+        "incarnation",
+        "listed",
+        "risen",
     )
 
     def __init__(self) -> None:

@@ -31,7 +31,6 @@ from kai_es.snapshot.state import State
 SWEEP_MS: Final = 60_000
 """What can have no effect any more is looked for once a minute of the log's time."""
 
-
 SURE_MS: Final = 10_000
 """What was told so long before an event or bookmark of the pods' watch has come by that watch: ten
 times what a watch, or a wrong clock, lags in earnest."""

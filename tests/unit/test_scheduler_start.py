@@ -8,7 +8,8 @@ from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Cycle
 from kai_es.ports.eventlog import Position
 from kai_es.reader.restore import stored
-from kai_es.runtime.scheduling import LazyCheckpoints, Running, SchedulerPart
+from kai_es.runtime.checkpoints import LazyCheckpoints
+from kai_es.runtime.scheduling import Running, SchedulerPart
 from streams.snapshot import SnapshotStream
 from tests.books.stores import MemoryCheckpoints
 from tests.histories.circle import (
