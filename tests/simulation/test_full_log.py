@@ -67,11 +67,14 @@ class Site:
 
     async def fill_for_all(self, *services):
         """Until services have something to write and no room: what just fits leaves them none."""
+        n_pages = 0
         async with asyncio.timeout(PATIENCE_S):
             while not any("full" in service.trouble for service in services):
-                await limit(self.log, 1)
+                n_pages += 1
+                await limit(self.log, n_pages)
                 with contextlib.suppress(UnavailableError):
                     await self.informer.put("Pod", *some_pods("last", 20))
+                    n_pages = 0
                 await asyncio.sleep(0.02)
 
     async def work(self, group):
