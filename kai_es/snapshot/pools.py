@@ -99,7 +99,7 @@ class Pools:
             if after == known.shard:
                 del self.moves[kind, uid]  # it came back before anybody else could use it
             return
-        if before in shards and after not in ("", before):
+        if before in shards and after != before:  # to none as well: another may follow at once
             self.moves[kind, uid] = Move(kind=kind, uid=uid, shard=before, offset=offset)
 
     def drop(self, kind: str, uid: str) -> None:

@@ -81,12 +81,18 @@ def test_a_node_that_comes_back_is_free_at_once():
     assert closed(world) == ()
 
 
-@pytest.mark.parametrize(
-    "labels", [{"x": "y"}, {POOL: "nobody"}], ids=["same pool", "a pool without shard"]
-)
-def test_other_labels_move_nothing(labels):
+def test_other_labels_move_nothing():
     world, writer = a_world()
-    fold(world, seen(a_node(labels=labels), rv=2), writer=writer)
+    fold(world, seen(a_node(labels={"x": "y"}), rv=2), writer=writer)
+    assert closed(world) == ()
+
+
+def test_a_node_that_gets_to_another_shard_by_a_pool_without_one_waits_as_well():
+    world, writer = a_world()
+    fold(world, seen(a_node(labels={POOL: "nobody"}), rv=2), writer=writer)
+    fold(world, seen(a_node(**MOVED), rv=3), writer=writer)
+    assert closed(world) == ("moving",)
+    fold(world, a_cycle(1, offset=2), writer=writer)
     assert closed(world) == ()
 
 

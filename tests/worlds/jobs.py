@@ -28,6 +28,19 @@ def shard_name(pool):
     return f"pool-{pool}" if pool else "default"
 
 
+def pool_of(obj):
+    """Value of an object's pool label, "" = without it."""
+    return obj["metadata"].get("labels", {}).get(NODE_POOL_LABEL, "")
+
+
+def group_home(group):
+    """Merge patches, in turn, that give a pod group back its pool, and its queue and priority."""
+    spec = group["spec"]
+    changes = {name: spec[name] for name in ("queue", "priorityClassName")}
+    yield {"metadata": {"labels": {NODE_POOL_LABEL: pool_of(group) or None}}}
+    yield {"spec": changes}
+
+
 def make_workload(seed, chance, *, arrival_s):
     """(pools, workload) of a seed."""
     pools = POOLS[: chance.choices((1, 2, 3), weights=(70, 20, 10))[0]]

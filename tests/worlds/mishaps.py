@@ -3,10 +3,11 @@
 import asyncio
 from types import MappingProxyType
 
-from kai_es.kube.labels import NODE_POOL_LABEL, SCHEDULER_NAME
+from kai_es.kube.labels import NODE_POOL_LABEL, POD_GROUP_ANNOTATION, SCHEDULER_NAME
 from kai_es.simulate.faults import Fault
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, QUEUE
-from tests.worlds.jobs import POOLS
+from kai_es.simulate.workload import PRIORITY_CLASSES
+from tests.worlds.jobs import POOLS, group_home, pool_of
 
 WRITERS = ("informer", "snapshot", "scheduler", "binder", "status")
 
@@ -23,6 +24,23 @@ NOTICED_S = 120.0
 """Everything that keeps informer and log from working is over by then."""
 
 KINDS = ("Node", "Pod", "PodGroup", "Queue")
+
+NOBODYS = "nobodys"
+"""A pool without a shard."""
+
+WAYS = (("",), ("b",), ("c",), (NOBODYS, ""), (NOBODYS, "b"))
+"""Pools that a node gets into, one after the other."""
+
+MOVES = (
+    ("labels",),
+    ("queue",),
+    ("priority",),
+    ("labels", "queue"),
+    ("queue", "labels"),
+    ("queue", "priority", "labels"),
+    ("nobodys", "labels", "queue"),
+)
+"""What changes of a pod group that moves, one after the other."""
 
 
 class Mishaps:
@@ -285,16 +303,20 @@ class Mishaps:
         return f"{name} for {seconds} s"
 
     async def move_node(self, chance):
-        """A node goes to the pool of another shard, and comes back."""
+        """A node goes to the pool of another shard, or of none in between, and comes back."""
         name, seconds = self._node(chance), chance.uniform(1, 25)
         raw = next(n for n in self._world.users.workload.nodes if n["metadata"]["name"] == name)
-        home = raw["metadata"]["labels"].get(NODE_POOL_LABEL)
-        away = chance.choice(("", *POOLS[1:]))
-        for pool in (away or None, home):
-            changes = {"metadata": {"labels": {NODE_POOL_LABEL: pool}}}
-            await self._world.site.patch(NODE, name, changes)
-            await asyncio.sleep(seconds if pool != home else 0)
-        return f"{name} to {away or 'the first'} for {seconds:.1f} s"
+        way = chance.choice(WAYS)
+        for pool in way:
+            await self._label(name, pool)
+            await asyncio.sleep(chance.choice((0, 0.02, 0.5)))
+        await asyncio.sleep(seconds)
+        await self._label(name, pool_of(raw))
+        return f"{name} to {way} for {seconds:.1f} s"
+
+    async def _label(self, node, pool):
+        changes = {"metadata": {"labels": {NODE_POOL_LABEL: pool or None}}}
+        await self._world.site.patch(NODE, node, changes)
 
     async def shrink(self, chance):
         name, seconds = self._node(chance), chance.uniform(2, 20)
@@ -381,6 +403,53 @@ class Mishaps:
         await self._world.site.patch(POD_GROUP, meta["name"], changes, namespace=meta["namespace"])
         return meta["name"]
 
+    async def move_group(self, chance):
+        """A pod group changes its pool, queue or priority, or several one by one; later all back.
+
+        It may run in the other shard meanwhile, or belong to none, or to a queue of another one.
+        """
+        workload = self._world.users.workload
+        names = self._groups_waiting()
+        if not names:
+            return ""
+        name = chance.choice(names)
+        home = next(j.group for j in workload.jobs if j.group["metadata"]["name"] == name)
+        others = [pool for pool in self._world.users.pools if pool != pool_of(home)]
+        pool = chance.choice((*others, *others, *POOLS))
+        leaves = [queue for queue in workload.queues if "parentQueue" in queue["spec"]]
+        leaves = [queue for queue in leaves if pool_of(queue) == pool] or leaves
+        away = {
+            "nobodys": {"metadata": {"labels": {NODE_POOL_LABEL: NOBODYS}}},
+            "labels": {"metadata": {"labels": {NODE_POOL_LABEL: pool or None}}},
+            "queue": {"spec": {"queue": chance.choice(leaves)["metadata"]["name"]}},
+            "priority": {"spec": {"priorityClassName": chance.choice(sorted(PRIORITY_CLASSES))}},
+        }
+        steps = chance.choice(MOVES)
+        for step in steps:
+            await self._patch_group(home, away[step])
+            await asyncio.sleep(chance.choice((0, 0.05, 1)))
+        seconds = chance.uniform(0.1, 20)
+        await asyncio.sleep(seconds)
+        for changes in group_home(home):
+            await self._patch_group(home, changes)
+            await asyncio.sleep(chance.choice((0, 0.05, 1)))
+        return f"{name}: {', '.join(steps)} for {seconds:.1f} s"
+
+    def _groups_waiting(self):
+        """Names of pod groups of which a pod waits, or of all if there is none."""
+        site = self._world.site
+        waiting = {
+            pod["metadata"].get("annotations", {}).get(POD_GROUP_ANNOTATION)
+            for pod in site.live(POD)
+            if "nodeName" not in pod["spec"]
+        }
+        names = [group["metadata"]["name"] for group in site.live(POD_GROUP)]
+        return [name for name in names if name in waiting] or names
+
+    async def _patch_group(self, group, changes):
+        meta = group["metadata"]
+        await self._world.site.patch(POD_GROUP, meta["name"], changes, namespace=meta["namespace"])
+
     def _node(self, chance):
         nodes = self._world.users.workload.nodes
         return chance.choice(nodes)["metadata"]["name"]
@@ -420,5 +489,6 @@ class Mishaps:
             "malformed-pod": malformed_pod,
             "lose-queue": lose_queue,
             "change-priority": change_priority,
+            "move-group": move_group,
         }
     )

@@ -4,7 +4,7 @@ import asyncio
 
 from kai_es.kube.labels import GROUP_STAMP, NODE_POOL_LABEL, RUN_SECONDS
 from kai_es.simulate.kinds import NODE, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
-from tests.worlds.jobs import make_workload
+from tests.worlds.jobs import group_home, make_workload
 from tests.worlds.mishaps import UNREADABLE
 
 
@@ -54,6 +54,9 @@ class Users:
                 await site.delete(POD, meta["name"], namespace=meta["namespace"], grace_s=0)
         for job in self._created:
             await self._create(site, job)
+            meta = job.group["metadata"]
+            for changes in group_home(job.group):
+                await site.patch(POD_GROUP, meta["name"], changes, namespace=meta["namespace"])
             for pod in job.pods:
                 meta = pod["metadata"]
                 notes = {UNREADABLE: None}

@@ -1,6 +1,6 @@
 """Safety: what must hold after every accepted batch, whatever fails meanwhile."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from kai_es.audit.findings import Findings
 from kai_es.audit.reading import Reading
@@ -10,7 +10,7 @@ from kai_es.events.decisions import Bind, Cycle
 from kai_es.events.snapshot import Removed, Upserted
 from kai_es.intake.index import FIRST_INCARNATION
 from kai_es.kube.labels import NODE_POOL_LABEL
-from kai_es.kube.objects import Node, Pod
+from kai_es.kube.objects import Node, Pod, PodGroup
 from kai_es.ports.eventlog import Position
 from kai_es.snapshot.lifecycle import ENDED_PHASES
 from kai_es.snapshot.world import World
@@ -21,12 +21,16 @@ IDENTITY_EVERY = 20
 """Commits; all buckets are swept then, and at the end."""
 
 
-class _Place(NamedTuple):
-    """A node's pool, the one before, and the offset that shows the move."""
+@dataclass
+class _Place:
+    """A node's or group's pool, and the offset that shows it.
+
+    formers: shards that may still act on it -> offset that shows that it left them.
+    """
 
     pool: str
-    before: str
     since: int
+    formers: dict[str, int] = field(default_factory=dict)
 
 
 class Watcher:
@@ -76,21 +80,39 @@ class Watcher:
                     self._violated("14", f"{row.kind} {row.uid} is removed in the log but alive")
             elif isinstance(row, Cycle):
                 self._used_by_one(row)
-            elif isinstance(row, Upserted) and isinstance(row.obj, Node):
-                self._pooled(row.obj, batch)
+            elif isinstance(row, Upserted) and isinstance(row.obj, Node | PodGroup):
+                self._pooled(row.obj)
+        self._let_go()
         self._accounted()
         self._booked()
 
-    def _pooled(self, node, batch):
-        """Note to which pool a node belongs now, and which offset shows it."""
-        pool = node.labels.get(NODE_POOL_LABEL, "")
-        known = self._pools.get(node.uid)
-        if known is None or known.pool != pool:
-            before = known.pool if known else pool
-            self._pools[node.uid] = _Place(pool, before, self.reading.world.offset)
+    def _pooled(self, obj):
+        """Note to which pool a node or group belongs now, and which offset shows it."""
+        pool, offset = obj.labels.get(NODE_POOL_LABEL, ""), self.reading.world.offset
+        place = self._pools.setdefault(obj.uid, _Place(pool, offset))
+        if place.pool == pool:
+            return
+        if not place.formers:  # else the one it leaves now could not use it yet
+            place.formers[shard_name(place.pool)] = offset
+        place.formers.pop(shard_name(pool), None)
+        place.pool, place.since = pool, offset
+
+    def _let_go(self):
+        """Forget shards that have seen that something left them, or do not reign any more."""
+        for place in self._pools.values():
+            if place.formers:
+                place.formers = {
+                    name: offset
+                    for name, offset in place.formers.items()
+                    if self._acts(name, offset)
+                }
+
+    def _acts(self, name, left):
+        shard = self.reading.world.reigns.shards.get(name)
+        return shard is not None and shard.is_reigning and shard.input_offset < left
 
     def _used_by_one(self, cycle):
-        """A node is used by one shard at a time, hand-over included (invariant 16)."""
+        """Nodes and groups are used by one shard at a time, hand-over included (invariant 16)."""
         world = self.reading.world
         for op in cycle.decision.ops:
             if not isinstance(op, Bind):
@@ -99,21 +121,20 @@ class Watcher:
                 if request.shard != cycle.shard and world.is_open(request):
                     text = f"{cycle.shard} binds to {op.node} beside {request.id}, which is open"
                     self._violated("16", text)
-            place = self._pools.get(op.node_uid)
-            if place is None:
-                continue
-            if shard_name(place.pool) != cycle.shard and cycle.offset >= place.since:
-                text = f"cycle {cycle.cycle} binds to {op.node}, which is in pool {place.pool!r}"
-                self._violated("16", f"{cycle.shard}: {text}")
-            former = world.reigns.shards.get(shard_name(place.before))
-            if (
-                former is not None
-                and former.name != cycle.shard
-                and former.is_reigning
-                and former.input_offset < place.since
-            ):
-                text = f"{cycle.shard} binds to {op.node}, which {former.name} has not let go"
-                self._violated("16", text)
+            self._in_its_pool(cycle, op.node_uid, f"node {op.node}")
+            self._in_its_pool(cycle, op.group_uid, f"group {op.group_uid}")
+
+    def _in_its_pool(self, cycle, uid, what):
+        """What a cycle uses is in its shard's pool, and the former shard has let it go."""
+        place = self._pools.get(uid)
+        if place is None:
+            return
+        text = f"{cycle.shard}: cycle {cycle.cycle} uses {what}, which"
+        if shard_name(place.pool) != cycle.shard and cycle.offset >= place.since:
+            self._violated("16", f"{text} is in pool {place.pool!r}")
+        for name, left in place.formers.items():
+            if name != cycle.shard and self._acts(name, left):
+                self._violated("16", f"{text} {name} has not let go")
 
     def _accounted(self):
         """Every bound pod is accounted, or its node is closed (invariant 15)."""
