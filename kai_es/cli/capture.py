@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from kai_es.audit.capture import capture
-from kai_es.audit.cycles import recorded_cycles
 from kai_es.cli.exits import OK, UsageError
-from kai_es.runtime.settings import add_arguments, from_args
+from kai_es.cli.recorded import meant
+from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
 from kai_es.runtime.wiring import open_readable
 
 
@@ -17,6 +17,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser("capture", help="one cycle as a self-contained file")
     parser.add_argument("--cycle", type=int, required=True, metavar="N")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--shard", default=DEFAULT_SHARD, metavar="NAME", help="whose cycle it is")
     parser.add_argument("--log", type=Path, metavar="FILE", help="an exported log")
     add_arguments(parser)
 
@@ -35,11 +36,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _capture(args: argparse.Namespace) -> bytes:
-    settings = from_args(args)
-    async with open_readable(settings, args.log) as source:
-        cycles = await recorded_cycles(
-            source.log, shard=settings.shard, first=args.cycle, last=args.cycle
-        )
-        if not cycles:
-            raise UsageError(f"no cycle {args.cycle} of shard {settings.shard} in the log")
+    async with open_readable(from_args(args), args.log) as source:
+        cycles = await meant(source.log, shard=args.shard, first=args.cycle, last=args.cycle)
         return await capture(source.log, cycles[-1], checkpoints=source.checkpoints)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kai_es.cli.exits import OK, UsageError
+from kai_es.cli.recorded import no_such_shard
 from kai_es.cli.shown import add_form, print_json, print_table, time_text
 from kai_es.ports.reports import CycleLine
 from kai_es.runtime.database import open_database
 from kai_es.runtime.settings import add_arguments, from_args
-from kai_es.storage.cycles import LIMIT, cycles
+from kai_es.storage.cycles import LIMIT, cycles, shards
 from kai_es.storage.reports import PostgresReports
 from kai_es.usage.period import parse_time
 
@@ -44,6 +45,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         default=1_000,
         help=f"the newest so many (default 1000, at most {LIMIT})",
     )
+    parser.add_argument("--shard", metavar="NAME", help="of this shard alone (default: of all)")
     add_form(parser)
     add_arguments(parser)
 
@@ -65,9 +67,14 @@ async def _lines(args: argparse.Namespace) -> Sequence[CycleLine]:
             end_ms = parse_time(args.end, now_ms=now_ms + 1)
         except ValueError as exc:
             raise UsageError(str(exc)) from exc
-        return await asyncio.to_thread(
-            cycles, engine, start_ms=start_ms, end_ms=end_ms, limit=args.limit
+        found = await asyncio.to_thread(
+            cycles, engine, start_ms=start_ms, end_ms=end_ms, limit=args.limit, shard=args.shard
         )
+        if args.shard is not None and not found:
+            there = await asyncio.to_thread(shards, engine)
+            if args.shard not in {known.shard for known in there}:
+                raise no_such_shard(args.shard, there)
+        return found
 
 
 def _print(lines: Sequence[CycleLine], form: str) -> None:

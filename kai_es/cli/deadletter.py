@@ -19,7 +19,7 @@ from kai_es.ports.eventlog import Position, ReadableLog
 from kai_es.reader.restore import nearest_world
 from kai_es.reader.roll import roll
 from kai_es.runtime.clock import SystemClock
-from kai_es.runtime.settings import Settings, add_arguments, from_args
+from kai_es.runtime.settings import Settings, add_arguments, add_cluster_argument, from_args
 from kai_es.runtime.wiring import holder, open_cluster, open_log, open_readable
 from kai_es.snapshot.world import World
 
@@ -44,6 +44,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     listing = commands.add_parser("list", help="what is parked now, and why")
     add_form(listing, "table", "json")
     add_arguments(listing)
+    add_cluster_argument(listing)
     for name, text in (
         ("show", "one parked version, its object as far as it can be read"),
         ("retry", "process the object again, as the API server has it now"),
@@ -59,6 +60,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
                 help="process the parked version itself, e.g. after an upgrade",
             )
         add_arguments(command)
+        add_cluster_argument(command)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TextIO
 
 from kai_es.audit.capture import CaptureError, check_capture
-from kai_es.audit.cycles import Recorded, recorded_cycles
+from kai_es.audit.cycles import Recorded
 from kai_es.audit.replay import Replayed, replay
 from kai_es.cli.exits import NO, OK, UsageError
+from kai_es.cli.recorded import meant
 from kai_es.cli.shown import time_text
 from kai_es.ports.eventlog import ReadableLog
 from kai_es.ports.stores import CheckpointStore
-from kai_es.runtime.settings import add_arguments, from_args
+from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
 from kai_es.runtime.wiring import open_readable
 
 
@@ -29,6 +30,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument("--to", dest="last", type=int, metavar="B", help="last cycle of a range")
     parser.add_argument(
         "--verify", action="store_true", help="exit 1 unless every cycle is identical"
+    )
+    parser.add_argument(
+        "--shard",
+        metavar="NAME",
+        help=f"whose cycles (default {DEFAULT_SHARD}, with --all every one)",
     )
     parser.add_argument("--log", type=Path, metavar="FILE", help="an exported log")
     add_arguments(parser)
@@ -80,13 +86,11 @@ def _captured(path: Path) -> Replayed:
 
 
 async def _recorded(args: argparse.Namespace) -> Tally:
-    settings = from_args(args)
     first = args.cycle if args.cycle is not None else args.first
     last = args.cycle if args.cycle is not None else args.last
-    async with open_readable(settings, args.log) as source:
-        cycles = await recorded_cycles(source.log, shard=settings.shard, first=first, last=last)
-        if not cycles and not args.all:
-            raise UsageError(f"no cycle {_range(first, last)} of shard {settings.shard} in the log")
+    shard = args.shard or (None if args.all else DEFAULT_SHARD)
+    async with open_readable(from_args(args), args.log) as source:
+        cycles = await meant(source.log, shard=shard, first=first, last=last)
         return await replay_all(source.log, cycles, source.checkpoints)
 
 
@@ -98,9 +102,3 @@ async def replay_all(
     async for replayed in replay(log, cycles, checkpoints=checkpoints):
         tally.add(replayed)
     return tally
-
-
-def _range(first: int | None, last: int | None) -> str:
-    if first == last:
-        return str(first)
-    return f"from {first} on" if last is None else f"from {first} to {last}"

@@ -5,13 +5,18 @@ import asyncio
 import sys
 from typing import Final
 
-from kai_es.cli.exits import BAD_INPUT, OK
+from kai_es.cli.exits import BAD_INPUT, OK, UsageError
 from kai_es.ports.errors import ConfigError
 from kai_es.ports.race import race
 from kai_es.runtime import logs
 from kai_es.runtime.binding import add_binder_arguments
 from kai_es.runtime.embedded import ALL_PARTS, Stack, embedded
-from kai_es.runtime.settings import add_arguments, from_args
+from kai_es.runtime.settings import (
+    add_cluster_argument,
+    add_data_argument,
+    add_part_arguments,
+    from_args,
+)
 from kai_es.runtime.stopping import stop_event
 
 LOOK_S: Final = 0.5
@@ -35,12 +40,16 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--simulate", action="store_true", help="on a simulated API server instead of a cluster"
     )
-    add_arguments(parser)
+    add_data_argument(parser)
+    add_cluster_argument(parser)
+    add_part_arguments(parser)
     add_binder_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run until told to stop."""
+    if args.simulate and args.kubeconfig:
+        raise UsageError("--simulate makes a cluster of its own: leave out --kubeconfig")
     logs.configure(level="info", json_lines=False)
     asyncio.run(_up(args))
     return OK

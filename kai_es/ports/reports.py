@@ -86,6 +86,14 @@ class UsageReports(Protocol):
         ...
 
 
+class ShardCycles(NamedTuple):
+    """Numbers of the recorded cycles of one shard."""
+
+    shard: str
+    first: int
+    last: int
+
+
 class CycleLine(NamedTuple):
     """One recorded cycle.
 

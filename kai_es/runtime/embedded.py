@@ -12,7 +12,13 @@ from sqlalchemy import Engine
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.binding import as_arguments
 from kai_es.runtime.instance import Instance
-from kai_es.runtime.settings import Settings
+from kai_es.runtime.settings import (
+    ENV_CONFIG,
+    ENV_DATABASE,
+    ENV_KAFKA,
+    ENV_MIRROR,
+    Settings,
+)
 from kai_es.runtime.supervise import Child, Supervisor
 from kai_es.storage.embedded import EmbeddedPostgres
 from kai_es.storage.engine import connect_to
@@ -34,6 +40,8 @@ CLUSTER: Final = "apiserver"
 PARTS: Final = "parts"
 START_S: Final = 30.0
 _POLL_S: Final = 0.05
+_SETTLED: Final = dict.fromkeys((ENV_CONFIG, ENV_DATABASE, ENV_KAFKA, ENV_MIRROR), "")
+"""Not for the parts: the instance has its own log and database, the rest is on the command line."""
 
 
 class Stack:
@@ -78,7 +86,7 @@ class Stack:
         if self.settings.mirror_bind_requests:
             argv.append("--mirror-bind-requests")
         argv += as_arguments(self.settings.binder)
-        self.supervisor.start(Child(PARTS, argv))
+        self.supervisor.start(Child(PARTS, argv, _SETTLED))
 
 
 @asynccontextmanager

@@ -70,7 +70,7 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of commands that read or write a log, a database, a cluster."""
+    """The arguments of commands that read or write a log or a database."""
     add_data_argument(parser)
     parser.add_argument(
         "--kafka",
@@ -90,26 +90,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(ENV_DATABASE, ""),
         help=f"PostgreSQL instead of the embedded one (${ENV_DATABASE})",
     )
+
+
+def add_cluster_argument(parser: argparse.ArgumentParser) -> None:
+    """`--kubeconfig FILE`."""
     parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         default="",
         help="cluster to work on (default: the instance's own, $KUBECONFIG, in-cluster)",
     )
+
+
+def add_part_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of single parts; those of the environment go to whoever is meant."""
     parser.add_argument(
         "--config",
         metavar="FILE",
-        default=os.environ.get(ENV_CONFIG, ""),
-        help=f"shard configuration, YAML (${ENV_CONFIG}); default: built-in defaults",
+        help=f"shard configuration, YAML, which the informer puts into the log (${ENV_CONFIG}); "
+        "default: built-in defaults",
     )
     parser.add_argument(
         "--mirror-bind-requests",
         action="store_true",
-        default=os.environ.get(ENV_MIRROR, "") == "true",
-        help="show bind requests as objects, two writes more per pod, for `kubectl get "
-        f"bindrequests` (${ENV_MIRROR}=true)",
+        help="the status writer shows bind requests as objects, two writes more per pod, for "
+        f"`kubectl get bindrequests` (${ENV_MIRROR}=true)",
     )
-    parser.add_argument("--shard", default=DEFAULT_SHARD, help=argparse.SUPPRESS)
 
 
 def from_args(args: argparse.Namespace) -> Settings:
@@ -125,9 +131,20 @@ def from_args(args: argparse.Namespace) -> Settings:
         prefix=getattr(args, "prefix", DEFAULT_PREFIX),
         database=getattr(args, "database", ""),
         kubeconfig=getattr(args, "kubeconfig", ""),
-        config=getattr(args, "config", ""),
-        shard=getattr(args, "shard", DEFAULT_SHARD),
-        mirror_bind_requests=getattr(args, "mirror_bind_requests", False),
+        config=_config(args),
+        shard=getattr(args, "shard", None) or DEFAULT_SHARD,
+        mirror_bind_requests=_mirrors(args),
         kafka_security=kafka_security() if kafka else {},
         binder=given(args),
     )
+
+
+def _config(args: argparse.Namespace) -> str:
+    named: str | None = getattr(args, "config", None)
+    return os.environ.get(ENV_CONFIG, "") if named is None else named
+
+
+def _mirrors(args: argparse.Namespace) -> bool:
+    if not hasattr(args, "mirror_bind_requests"):
+        return False
+    return bool(args.mirror_bind_requests) or os.environ.get(ENV_MIRROR, "") == "true"

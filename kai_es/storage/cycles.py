@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy
 from sqlalchemy import Engine
 
-from kai_es.ports.reports import CycleLine
+from kai_es.ports.reports import CycleLine, ShardCycles
 from kai_es.storage.engine import mapped, to_ms, to_time
 
 LIMIT: Final = 10_000
@@ -15,17 +15,38 @@ LIMIT: Final = 10_000
 _LINES: Final = sqlalchemy.text(
     'SELECT shard, cycle, batch_offset, "offset", time, binds, evictions, pipelines, pending,'
     " took_ms, verdict, digest FROM cycle WHERE time >= :start AND time < :end"
+    " AND (CAST(:shard AS text) IS NULL OR shard = :shard)"
     " ORDER BY time DESC, shard DESC, cycle DESC LIMIT :limit"
+)
+_SHARDS: Final = sqlalchemy.text(
+    "SELECT shard, min(cycle), max(cycle) FROM cycle GROUP BY shard ORDER BY shard"
 )
 
 
+def shards(engine: Engine) -> Sequence[ShardCycles]:
+    """The shards that have cycles, by name."""
+    with mapped("listing shards"), engine.connect() as connection:
+        return [ShardCycles(*row) for row in connection.execute(_SHARDS).all()]
+
+
 def cycles(
-    engine: Engine, *, start_ms: int, end_ms: int, limit: int = LIMIT
+    engine: Engine,
+    *,
+    start_ms: int,
+    end_ms: int,
+    limit: int = LIMIT,
+    shard: str | None = None,
 ) -> Sequence[CycleLine]:
-    """The newest cycles in [start, end), oldest first."""
+    """The newest cycles in [start, end) of a shard (None = of all), oldest first."""
     with mapped("listing cycles"), engine.connect() as connection:
         rows = connection.execute(
-            _LINES, {"start": to_time(start_ms), "end": to_time(end_ms), "limit": limit}
+            _LINES,
+            {
+                "start": to_time(start_ms),
+                "end": to_time(end_ms),
+                "limit": limit,
+                "shard": shard,
+            },
         ).all()
     return [
         CycleLine(

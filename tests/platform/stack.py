@@ -69,7 +69,9 @@ class Platform:
         argv = ["-m", "kai_es.cli", "run", *self.parts[name], "--exit-with-stdin"]
         argv += ["--data", str(self.settings.data), "--database", self.settings.database]
         argv += ["--kubeconfig", self.settings.kubeconfig, "--kafka", self.settings.kafka]
-        return [*argv, "--config", self.settings.config] if self.settings.config else argv
+        if self.settings.config and "informer" in self.parts[name]:
+            argv += ["--config", self.settings.config]
+        return argv
 
     def env(self, name):
         del name

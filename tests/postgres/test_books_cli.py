@@ -70,6 +70,9 @@ def test_rebuild_then_report_then_cycles(instance, capsys):
     assert all(line["binds"] == 1 for line in found)
     code, shown = run(cycles, instance, "cycles", "--limit", "2", capsys=capsys)
     assert [line.split()[1] for line in shown.out.splitlines()] == ["CYCLE", "11", "12"]
+    assert run(cycles, instance, "cycles", "--shard", "default", capsys=capsys)[0] == OK
+    with pytest.raises(UsageError, match="--shard foo: it has no cycles; those that have: default"):
+        run(cycles, instance, "cycles", "--shard", "foo", capsys=capsys)
     code, shown = run(cycles, instance, "cycles", "-o", "csv", capsys=capsys)
     assert shown.out.splitlines()[0] == ",".join(cycles.COLUMNS)
 

@@ -1,0 +1,94 @@
+"""What the command line says to options and names that cannot be meant."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kai_es.cli.exits import BAD_INPUT, UsageError
+from kai_es.cli.main import main
+from kai_es.cli.recorded import meant
+from kai_es.eventlog.memory import MemoryLog
+from kai_es.events.catalogue import SNAPSHOT
+from kai_es.runtime.database import has_database
+from kai_es.runtime.embedded import Stack
+from kai_es.runtime.instance import Instance
+from kai_es.runtime.settings import ENV_KAFKA, Settings
+from projectors.batching import batch_envelope
+from tests.histories.builders import T0, Writer, a_cycle, a_reign
+from tests.histories.virtual import run_virtual
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        (
+            "run scheduler --config x.yaml",
+            "--config does nothing for scheduler: give it to `kai-es run informer`",
+        ),
+        ("run usage history --mirror-bind-requests", "give it to `kai-es run status`"),
+        ("run informer --fake-gpu-nodes", "give it to `kai-es run binder`"),
+        (
+            "run status --resource-reservation-app-label a",
+            "`kai-es run binder` or `kai-es run informer`",
+        ),
+        ("up --embedded --simulate --kubeconfig x", "leave out --kubeconfig"),
+        ("cycles --kafka broker:1", "--kafka broker:1 without --database"),
+        ("report usage --kafka broker:1", "--kafka broker:1 without --database"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(line, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KAI_ES_DATA", str(Instance(tmp_path / "i").create().root))
+    assert main(line.split()) == BAD_INPUT
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["cycles", "log verify", "replay --all"])
+def test_commands_that_only_read_take_no_configuration(command):
+    with pytest.raises(SystemExit, match="2"):
+        main([*command.split(), "--config", "x.yaml"])
+
+
+def test_the_books_of_a_log_on_kafka_are_not_those_of_a_local_instance(tmp_path):
+    instance = Instance(tmp_path / "i").create()
+    instance.postgres.mkdir()
+    assert has_database(Settings(data=instance.root))
+    assert not has_database(Settings(data=instance.root, kafka="broker:1"))
+
+
+async def test_parts_of_an_instance_work_on_its_own_log_whatever_the_environment_says(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv(ENV_KAFKA, "broker:1")
+    instance = Instance(tmp_path / "i").create()
+    stack = Stack(instance, Settings(data=instance.root), SimpleNamespace())
+    started = []
+    monkeypatch.setattr(stack.supervisor, "start", started.append)
+    stack.start_parts(["snapshot"], listen="127.0.0.1:0")
+    assert started[0].env[ENV_KAFKA] == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"shard": "default", "first": 9, "last": 9}, "no cycle 9 .* 1 to 3 of shard default"),
+        ({"shard": "default", "first": 7}, "no cycle from 7 on .* 1 to 3 of shard default"),
+        ({"shard": "foo", "first": 2, "last": 2}, "--shard foo: .* those that have: default"),
+    ],
+)
+def test_cycles_that_are_not_there_name_those_that_are(asked, text):
+    async def scenario():
+        log, writer = MemoryLog(), Writer()
+        for rows in ((a_reign(),), (a_cycle(1),), (a_cycle(2),), (a_cycle(3),)):
+            _, batch = writer.batch(*rows)
+            await log.append_one(SNAPSHOT, "", batch_envelope(batch, ingest_ms=T0, producer="test"))
+        assert [found.cycle.cycle for found in await meant(log, shard="default", first=2)] == [2, 3]
+        await meant(log, **asked)
+
+    with pytest.raises(UsageError, match=text):
+        run_virtual(scenario())
+
+
+def test_a_log_without_cycles_says_who_writes_them():
+    with pytest.raises(UsageError, match="the part scheduler writes them"):
+        asyncio.run(meant(MemoryLog(), shard=None))
