@@ -8,10 +8,11 @@ was seen, and a binder that uses a reservation pod which it did not make changes
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kai_es.binder.foreign import Foreign
 from kai_es.binder.preparation import NotReadyError, Order, PreparationError
 from kai_es.binder.reservation import (
     ENDED,
@@ -26,19 +27,17 @@ from kai_es.binder.reservation import (
 )
 from kai_es.events.catalogue import BIND_REQUESTS, TOPICS, partition_of
 from kai_es.events.requests import BindRequested, Bound, Result
-from kai_es.kube.labels import GPU_GROUP_LABEL, MIRROR, RESERVED_FOR
+from kai_es.kube.labels import GPU_GROUP_LABEL, RESERVED_FOR
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.cluster import PODS, ClusterWrites, Resource
 from kai_es.ports.errors import (
     AnswerError,
     ConflictError,
     GoneError,
-    RefusedError,
     UnavailableError,
 )
 
 NAMESPACES: Final = Resource("Namespace", "v1", "namespaces")
-REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 
 FULL_S: Final = 300.0  # between looks at everything; a safety net, triggers do the work
 RETRY_S: Final = 5.0  # after a look that failed
@@ -47,8 +46,6 @@ GRACE_S: Final = 2  # of a reservation pod: its program ends at once when told
 GOING_S: Final = 10.0  # longer, and it is removed without its kubelet's word
 CLEAR_S: Final = 20.0  # longer, and a bind goes on with whatever is still on the node
 POLL_S: Final = (0.25, 5.0)  # between looks at a reservation pod of which the log tells nothing
-FOREIGN_FRESH_S: Final = 5.0  # a look at requests of another scheduler likewise
-SCALE_FRESH_S: Final = 1.0  # a look at the autoscaler's pods serves for so long
 FAILED_MAX: Final = 10_000  # uids of reservation pods that came to nothing, for those who wait
 
 TIMED_OUT: Final = "reservation-timeout"
@@ -98,6 +95,7 @@ class Reservations:
         self._cluster = cluster
         self._clock = clock
         self._settings = settings
+        self._others = Foreign(cluster, clock, settings.scale_namespace)
         self._partitions = frozenset(partitions)
         self._read_up = read_up
         self._open: Counter[str] = Counter()
@@ -109,11 +107,18 @@ class Reservations:
         self._due: dict[str, None] = {}
         self._going: dict[str, float] = {}
         self._spared: set[str] = set()
+        self._unsure: dict[str, str] = {}
+        """Node of which something could not be learnt or done -> why; looked at again."""
         self._moves: dict[str, asyncio.Event] = {}
         self._wake = asyncio.Event()
         self._failed: dict[str, PreparationError] = {}
-        self._foreign: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
-        self._scaling: tuple[float, bool] = (float("-inf"), False)
+
+    def trouble(self) -> str:
+        """Why reservations are kept that may be of no use, "" = none is."""
+        if not self._unsure:
+            return ""
+        node, why = next(iter(self._unsure.items()))
+        return f"GPU reservations of {len(self._unsure)} nodes, {node} first, stay: {why}"
 
     # -- Observer
 
@@ -239,7 +244,9 @@ class Reservations:
     async def _made(self, order: Order, group: str) -> dict[str, Any]:
         """A new reservation pod, or the one that somebody else has made meanwhile."""
         await self._clear(order)  # so that there is a GPU for it
-        await self._check_scaling()
+        if await self._others.scales_up():  # nobody takes the room that was asked for
+            text = "cluster is scaling up, could not create reservation pod"
+            raise PreparationError(SCALING_UP, text)
         settings, node = self._settings, order.request.node
         tolerations = order.live["spec"].get("tolerations") or ()
         body = reservation_pod(settings, node=node, group=group, tolerations=tolerations)
@@ -266,20 +273,6 @@ class Reservations:
         except ConflictError:
             return
         logger.info("namespace made", extra={"namespace": name})
-
-    async def _check_scaling(self) -> None:
-        """While an autoscaler makes room for GPU pods that it was asked for, nobody takes it."""
-        asked_s, waits = self._scaling
-        if self._clock.monotonic_s() - asked_s > SCALE_FRESH_S:
-            try:
-                pods, _ = await self._cluster.list(PODS, self._settings.scale_namespace)
-            except (AnswerError, UnavailableError):
-                pods = ()
-            waits = any(map(_is_unscheduled, pods))
-            self._scaling = (self._clock.monotonic_s(), waits)
-        if waits:
-            text = "cluster is scaling up, could not create reservation pod"
-            raise PreparationError(SCALING_UP, text)
 
     async def _told(self, order: Order, group: str, pod: dict[str, Any]) -> str:
         """What a live reservation pod tells."""
@@ -360,8 +353,7 @@ class Reservations:
                     await self._look_at_all()
                     full_s, pause_s = self._clock.monotonic_s(), FULL_S
                 self._wake.clear()
-                if await self._look_at_due():
-                    pause_s = AGAIN_S
+                pause_s = min(pause_s, await self._look_at_due())
             except (UnavailableError, AnswerError) as exc:
                 logger.warning("reservations", extra={"problem": str(exc)})
                 await self._clock.sleep(RETRY_S)
@@ -386,23 +378,44 @@ class Reservations:
         n_partitions = TOPICS[BIND_REQUESTS].partitions
         return bool(node) and partition_of(node, n_partitions) in self._partitions
 
-    async def _look_at_due(self) -> bool:
-        """Look at nodes that are due; whether something is going that has to be looked at again."""
+    async def _look_at_due(self) -> float:
+        """Look at nodes that are due; after how many seconds some have to be looked at again."""
         now_s = self._clock.monotonic_s()
         again: dict[str, None] = {}
+        self._due.update(dict.fromkeys(self._unsure))
         while self._due:
             node = next(iter(self._due))
             since_s = self._going.get(node, now_s)
+            goes = False
             async with self._lock(node):
-                goes = await self._sync(node, forces=now_s - since_s > GOING_S)
+                try:
+                    goes = await self._sync(node, forces=now_s - since_s > GOING_S)
+                except (AnswerError, UnavailableError) as exc:
+                    if not exc.status:
+                        raise  # nobody answers; an answer is about this node, others go on
             self._due.pop(node, None)
             self._going.pop(node, None)
             if goes:
                 again[node], self._going[node] = None, since_s
         self._due.update(again)
-        return bool(again)
+        if again:
+            return AGAIN_S
+        return RETRY_S if self._unsure else FULL_S
 
     async def _sync(self, node: str, *, forces: bool) -> bool:
+        """As `_tidy`; what it raises is remembered."""
+        before = self._unsure.pop(node, "")
+        try:
+            return await self._tidy(node, forces=forces)
+        except (AnswerError, UnavailableError) as exc:
+            self._unsure[node] = str(exc)
+            raise
+        finally:
+            why = self._unsure.get(node, "")
+            if why and why != before:
+                logger.warning("reservations stay", extra={"node": node, "problem": why})
+
+    async def _tidy(self, node: str, *, forces: bool) -> bool:
         """Delete what has to go from a node, whose lock is held; whether something still goes.
 
         forces: remove what is going without its kubelet's word.
@@ -452,25 +465,17 @@ class Reservations:
         """End a reservation; whether it is there still."""
         if one.is_deleting and not forces:
             return True
-        if one.phase not in ENDED and (group in await self._others() or group in self._open):
-            return False
+        if one.phase not in ENDED:
+            others, unsure = await self._others.groups()
+            if unsure:
+                self._unsure[one.node] = unsure
+            if unsure or group in others or group in self._open:
+                return False
         if one.refusal:  # who waits for it is to fail, not to make another one for ever
             self._fail(one, REFUSED, f"GPU reservation pod ended: {one.refusal}")
         ends = forces or one.phase in ENDED
         is_deleted = await self._delete(one, grace_s=0 if ends else GRACE_S)
         return not (is_deleted and ends)
-
-    async def _others(self) -> frozenset[str]:
-        """Groups in open bind requests of another scheduler, whose binder may be at work yet."""
-        asked_s, groups = self._foreign
-        if self._clock.monotonic_s() - asked_s > FOREIGN_FRESH_S:
-            try:
-                found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
-            except (GoneError, RefusedError):  # no such kind, or nothing that we are to know of
-                found = ()
-            groups = frozenset(group for one in found for group in _groups_if_open(one))
-            self._foreign = (self._clock.monotonic_s(), groups)
-        return groups
 
     async def _delete(self, one: Holder, *, grace_s: int | None) -> bool:
         """Delete a pod as it was seen; False = it has changed."""
@@ -496,14 +501,3 @@ class Reservations:
     def _lock(self, node: str) -> asyncio.Lock:
         """Held for the length of calls, never while something is waited for."""
         return self._locks.setdefault(node, asyncio.Lock())
-
-
-def _groups_if_open(request: dict[str, Any]) -> Sequence[str]:
-    if (request.get("status") or {}).get("phase") in ENDED:
-        return ()
-    return (request.get("spec") or {}).get("selectedGPUGroups") or ()
-
-
-def _is_unscheduled(pod: dict[str, Any]) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "PodScheduled" and c.get("status") != "True" for c in conditions)

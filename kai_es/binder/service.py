@@ -156,6 +156,8 @@ class Binder:
             return f"API server unavailable: {self._walker.trouble}"
         if self._leads and (denied := self._walker.denied()):
             return denied
+        if self._leads and (kept := self._reservations.trouble()):
+            return kept
         return self._log_trouble or (self._results.trouble if self._leads else "")
 
     async def run(self) -> None:

@@ -132,6 +132,13 @@ class GpuSite:
         )
         return running(self.world.binder(cluster=port or self.port, settings=settings))
 
+    @contextlib.asynccontextmanager
+    async def working(self, port):
+        """The same, for tests that ask the binder how it is."""
+        binder = self.world.binder(cluster=port)
+        async with running(binder):
+            yield binder
+
     async def final(self, request_id):
         return await self.world.final(request_id)
 

@@ -7,6 +7,7 @@ import asyncio
 
 import pytest
 
+from kai_es.binder.foreign import REQUESTS
 from kai_es.binder.reservation import reservation_name
 from kai_es.binder.sharing import CONFIG_MAPS
 from kai_es.events.catalogue import OBJECTS
@@ -16,7 +17,7 @@ from kai_es.events.requests import AttemptFailed, Bound, Refused
 from kai_es.kube.labels import CLOSED_REQUEST, GPU_INDEX, RECEIVED_RESOURCE_TYPE, RESERVATION_APP
 from kai_es.kube.parse_pod import parse_pod
 from kai_es.ports.cluster import PODS
-from kai_es.ports.errors import DeniedError, GoneError, UnavailableError
+from kai_es.ports.errors import DeniedError, GoneError, RefusedError, UnavailableError
 from kai_es.ports.eventlog import Out
 from kai_es.simulate.cluster_local import LocalCluster
 from kai_es.simulate.faults import Fault
@@ -477,6 +478,77 @@ async def test_nothing_is_reserved_while_the_cluster_scales_up(site):
     assert result.code == "scaling-up"
     assert "cluster is scaling up, could not create reservation pod" in result.answer.message
     assert not await site.reservations()
+
+
+class Unsaid(LocalCluster):
+    """Does not say which bind requests there are, until `says` is set."""
+
+    def __init__(self, api, exc):
+        super().__init__(api)
+        self.exc, self.says = exc, False
+
+    async def list(self, resource, namespace="", **selectors):
+        if resource == REQUESTS and not self.says:
+            raise self.exc
+        return await super().list(resource, namespace, **selectors)
+
+
+@pytest.mark.parametrize(
+    "exc",
+    [
+        DeniedError("add a rule", status=403, reason="Forbidden"),
+        GoneError("too old", status=410, reason="Expired"),
+        UnavailableError("overloaded", status=500, reason="InternalError"),
+    ],
+    ids=["403", "410", "500"],
+)
+async def test_reservation_is_kept_while_it_is_not_known_who_else_uses_it(site, exc):
+    """Race 8 beside another scheduler: what is not said is not "nobody"."""
+    async with site.binding():
+        await site.bound("p", *SINGLE)
+    await site.end("p")
+    port = Unsaid(site.api, exc)
+    async with site.working(port) as binder:
+
+        async def is_told():
+            return "n1 first, stay: open bind requests" in binder.trouble()
+
+        await site.until(is_told)
+        assert str(exc) in binder.trouble()
+        other = await site.pod("q", shares=False, gpus=1)  # which looks at the node's reservations
+        assert isinstance(await site.final(await site.order(other, **WHOLE)), Bound)
+        assert await site.reservation("0a1b")
+        port.says = True
+        await site.none_reserved()
+
+        async def is_well():
+            return not binder.trouble()
+
+        await site.until(is_well)
+
+
+async def test_node_whose_reservation_cannot_be_deleted_keeps_nobody_from_the_others(site):
+    class Refusing(LocalCluster):
+        """Some policy keeps the pod of n1."""
+
+        async def delete(self, resource, namespace, name, **more):
+            if name == reservation_name("n1", "0a1b"):
+                raise RefusedError("policy", status=403, reason="Forbidden")
+            return await super().delete(resource, namespace, name, **more)
+
+    await site.node("n2")
+    async with site.binding():
+        await site.bound("p", *SINGLE)
+        await site.bound("q", "0c2d", node="n2")
+    await site.end("p")
+    await site.end("q")
+    async with site.working(Refusing(site.api)) as binder:
+
+        async def is_one_left():
+            return list(await site.reservations()) == [reservation_name("n1", "0a1b")]
+
+        await site.until(is_one_left)
+        assert "403 Forbidden: policy" in binder.trouble()
 
 
 async def test_look_at_the_scaling_that_fails_stops_nothing(site):

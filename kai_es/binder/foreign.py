@@ -1,0 +1,76 @@
+"""What others do with GPUs: open requests of another scheduler, pods of a node autoscaler.
+
+Both are small lists, asked for once in a while, however many want to know.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kai_es.binder.reservation import ENDED
+from kai_es.kube.labels import MIRROR
+from kai_es.ports.clock import Clock
+from kai_es.ports.cluster import PODS, ClusterWrites, Resource
+from kai_es.ports.errors import AnswerError, UnavailableError
+
+REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
+
+REQUESTS_FRESH_S: Final = 5.0  # the requests come from a migration, which takes minutes
+SCALE_FRESH_S: Final = 1.0  # between looks at the autoscaler's pods
+NO_SUCH_KIND: Final = 404  # a list of a kind that is not defined
+
+Object = dict[str, Any]
+
+
+class Foreign:
+    """Others on the same cluster.
+
+    scale_namespace: where the pods are with which an autoscaler is asked for GPUs.
+    """
+
+    def __init__(self, cluster: ClusterWrites, clock: Clock, scale_namespace: str) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._scale_namespace = scale_namespace
+        self._requests: tuple[float, frozenset[str], str] = (float("-inf"), frozenset(), "")
+        self._scaling: tuple[float, bool] = (float("-inf"), False)
+
+    async def groups(self) -> tuple[frozenset[str], str]:
+        """GPU groups in open bind requests of another scheduler, whose binder may be at work.
+
+        The text says why they are not known, "" = they are: any group may be in use then.
+        """
+        asked_s, groups, unsure = self._requests
+        if self._clock.monotonic_s() - asked_s > REQUESTS_FRESH_S:
+            found: Sequence[Object] = ()
+            unsure = ""
+            try:
+                found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
+            except (AnswerError, UnavailableError) as exc:
+                if exc.status != NO_SUCH_KIND:
+                    unsure = f"open bind requests of other schedulers are not known: {exc}"
+            groups = frozenset(group for one in found for group in _groups_if_open(one))
+            self._requests = (self._clock.monotonic_s(), groups, unsure)
+        return groups, unsure
+
+    async def scales_up(self) -> bool:
+        """Whether an autoscaler makes room for GPU pods; a look that fails says no (race 16)."""
+        asked_s, scales = self._scaling
+        if self._clock.monotonic_s() - asked_s > SCALE_FRESH_S:
+            try:
+                pods, _ = await self._cluster.list(PODS, self._scale_namespace)
+            except (AnswerError, UnavailableError):
+                pods = ()
+            scales = any(map(_is_unscheduled, pods))
+            self._scaling = (self._clock.monotonic_s(), scales)
+        return scales
+
+
+def _groups_if_open(request: Object) -> Sequence[str]:
+    if (request.get("status") or {}).get("phase") in ENDED:
+        return ()
+    return (request.get("spec") or {}).get("selectedGPUGroups") or ()
+
+
+def _is_unscheduled(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "PodScheduled" and c.get("status") != "True" for c in conditions)
