@@ -25,6 +25,10 @@ from kai_es.snapshot.world import World
 
 FORMAT: Final = "kai-es capture"
 VERSION: Final = 1
+_WANT: Final = (
+    "want a file of `kai-es capture --cycle N -o FILE` "
+    "(one of `kai-es log export` is replayed by `kai-es replay --all --log FILE`)"
+)
 
 
 class CaptureError(ValueError):
@@ -88,9 +92,9 @@ def decode_capture(data: bytes) -> tuple[World, Cycle]:
     try:
         content = _decoder.decode(zstandard.ZstdDecompressor().decompress(data))
     except (zstandard.ZstdError, msgspec.DecodeError) as exc:
-        raise CaptureError(f"not a capture: {exc}") from exc
+        raise CaptureError(f"not a capture: {_WANT}") from exc
     if content.format != FORMAT:
-        raise CaptureError(f"not a capture but {content.format!r}")
+        raise CaptureError(f"not a capture but {content.format!r}: {_WANT}")
     if content.version > VERSION:
         raise CaptureError(
             f"capture of version {content.version}, this release reads up to {VERSION}: "

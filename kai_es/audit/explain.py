@@ -4,6 +4,9 @@ What happened to it, when, and why it waited: one line per event and per run of 
 reasons. The first line is what kept it waiting longest (or where it stands).
 """
 
+import difflib
+from typing import Final
+
 from kai_es.audit.story import Story, Teller
 from kai_es.events.decisions import Cycle
 from kai_es.events.snapshot import Batch, Parked, Upserted
@@ -12,9 +15,12 @@ from kai_es.ports.eventlog import ReadableLog
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
 
+NEAR_MAX: Final = 5
+"""Names shown to somebody who may have meant one of them."""
+
 
 class UnknownNameError(LookupError):
-    """Nothing of this name is in the log; says what was looked for."""
+    """Nothing of this name is in the log; says what was looked for and what is near."""
 
 
 async def explain(
@@ -69,11 +75,13 @@ class _Cast:
         self._kind = kind
         self._name = name
         self._tellers: dict[str, Teller] = {}
+        self._names: set[tuple[str, str]] = set()
 
     def meet(self, obj: object) -> None:
         """An object that may bear the name."""
         if not isinstance(obj, Pod | PodGroup) or not isinstance(obj, self._type):
             return
+        self._names.add((obj.namespace, obj.name))
         self._meet(obj.namespace, obj.name, obj.uid)
 
     def meet_parked(self, parked: Parked) -> None:
@@ -102,10 +110,25 @@ class _Cast:
             UnknownNameError: there is none, or the name does not say which.
         """
         if not self._tellers:
-            raise UnknownNameError(f"no {self._kind} named {self._name!r} is in the log")
+            raise UnknownNameError(
+                f"no {self._kind} named {self._name!r} is in the log{self._near()}; names are as "
+                f"in `kubectl get {self._kind.lower()}s -A`, NAME or NAMESPACE/NAME"
+            )
         names = sorted({f"{t.namespace}/{t.name}" for t in self._tellers.values()})
         if len(names) > 1:
             raise UnknownNameError(
                 f"{self._name!r} is in several namespaces, say which: {', '.join(names)}"
             )
         return list(self._tellers.values())[-1]
+
+    def _near(self) -> str:
+        """Names like the one that was asked for."""
+        namespace, slash, name = self._name.rpartition("/")
+        elsewhere = sorted(known for known in self._names if known[1] == name)
+        likely = sorted(known for known in self._names if not slash or known[0] == namespace)
+        near = difflib.get_close_matches(name, {n: None for _, n in likely}, n=NEAR_MAX)
+        found = elsewhere + [known for close in near for known in likely if known[1] == close]
+        shown = [f"{namespace}/{name}" for namespace, name in found[:NEAR_MAX]]
+        if shown:
+            return f", but {', '.join(shown)}"
+        return "" if self._names else f", nor any other {self._kind}"

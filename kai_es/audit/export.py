@@ -110,7 +110,7 @@ class ExportedLog:
     """An exported file as a `ReadableLog` and `CheckpointStore`. It is read whole.
 
     Raises (from the constructor):
-        ExportError: no exported log.
+        ExportError: no exported log, or the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -135,8 +135,12 @@ class ExportedLog:
                             is_whole = item.n_entries == n_entries
                         case _Header():
                             raise ExportError(f"{path}: a second header")
+        except OSError as exc:
+            raise ExportError(f"{path}: {exc.strerror}") from exc
         except (zstandard.ZstdError, msgspec.DecodeError) as exc:
-            raise ExportError(f"{path} is no exported log: {exc}") from exc
+            raise ExportError(
+                f"{path} is no exported log: want a whole file of `kai-es log export -o FILE`"
+            ) from exc
         if not is_whole:
             raise ExportError(f"{path} was cut off after {n_entries} entries: export it again")
 

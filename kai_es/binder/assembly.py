@@ -59,6 +59,8 @@ def built(plugins: Plugins) -> tuple[Preparation, ...]:
     for name in in_order(plugins):
         build = BUILDERS.get(name)
         if build is None:
-            raise ConfigError(f"failed to get binder plugin {name}")
+            raise ConfigError(
+                f"failed to get binder plugin {name}: there are {', '.join(sorted(BUILDERS))}"
+            )
         found.append(build(plugins))
     return tuple(found)

@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import math
 import shutil
 import sys
 from pathlib import Path
+from typing import Final
 
 from kai_es.cli.exits import NO, OK, UsageError
 from kai_es.ports.reports import By
@@ -13,9 +15,13 @@ from kai_es.runtime.demo import Books, Demo, Outcome
 from kai_es.runtime.embedded import embedded
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import add_data_argument, from_args
+from kai_es.simulate.counts import positive
 from kai_es.simulate.trace import import_trace
 from kai_es.simulate.workload import Sizes, Workload, generate
 from kai_es.usage.report import as_table
+
+SIZES: Final = Sizes()
+ALL_AT_ONCE: Final = "max"
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,14 +29,20 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "demo", help="cluster, log, decisions, binds, usage report, replay check; ends by itself"
     )
-    parser.add_argument("--nodes", type=int, default=50, metavar="N")
-    parser.add_argument("--jobs", type=int, default=400, metavar="N")
+    parser.add_argument(
+        "--nodes", type=positive, metavar="N", help=f"to generate (default {SIZES.n_nodes})"
+    )
+    parser.add_argument(
+        "--jobs", type=positive, metavar="N", help=f"to generate (default {SIZES.n_jobs})"
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="S")
     parser.add_argument("--nodes-file", type=Path, metavar="CSV", help="nodes of a trace")
     parser.add_argument("--trace", type=Path, metavar="CSV", help="pods of a trace")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N pods of the trace")
     parser.add_argument(
-        "--speed", default="max", metavar="X", help="divide the trace's times, or max: all at once"
+        "--limit", type=positive, metavar="N", help="only the first N pods of the trace"
+    )
+    parser.add_argument(
+        "--speed", metavar="X", help="divide the trace's times, or max (default): all at once"
     )
     parser.add_argument("--plain", action="store_true", help="one line per second, no live line")
     parser.set_defaults(config="")
@@ -50,7 +62,7 @@ async def _run(args: argparse.Namespace, workload: Workload) -> int:
         _clear(settings.data)
     elif settings.data.exists() and any(settings.data.iterdir()):
         raise UsageError(f"--data {args.data} is not empty: name a new folder")
-    once = args.trace is not None and args.speed == "max"
+    once = args.trace is not None and args.speed in (None, ALL_AT_ONCE)
     async with embedded(settings) as stack:
         demo = Demo(stack, workload, once=once, out=sys.stdout, plain=args.plain)
         outcome = await demo.run(args.seed)
@@ -69,20 +81,31 @@ def _workload(args: argparse.Namespace) -> Workload:
     if (args.trace is None) != (args.nodes_file is None):
         raise UsageError("--trace and --nodes-file go together: name both files")
     if args.trace is None:
-        try:
-            return generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs))
-        except ValueError as exc:
-            raise UsageError(str(exc)) from exc
-    return import_trace(args.nodes_file, args.trace, speed=_speed(args.speed), limit=args.limit)
+        _refuse(args, "speed", "limit", why="is for a trace: name it with --trace and --nodes-file")
+        sizes = Sizes(n_nodes=args.nodes or SIZES.n_nodes, n_jobs=args.jobs or SIZES.n_jobs)
+        return generate(args.seed, sizes)
+    _refuse(args, "nodes", "jobs", why="is for a generated workload: leave it out with --trace")
+    speed = _speed(args.speed or ALL_AT_ONCE)
+    return import_trace(args.nodes_file, args.trace, speed=speed, limit=args.limit)
+
+
+def _refuse(args: argparse.Namespace, *options: str, why: str) -> None:
+    for option in options:
+        if getattr(args, option) is not None:
+            raise UsageError(f"--{option} {why}")
 
 
 def _speed(text: str) -> float | None:
-    if text == "max":
+    """None = all at once."""
+    if text == ALL_AT_ONCE:
         return None
     try:
-        return float(text)
-    except ValueError as exc:
-        raise UsageError(f"--speed is {text!r}, want a number above 0, or max") from exc
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not 0 < speed < math.inf:
+        raise UsageError(f"--speed is {text!r}, want a number above 0, or {ALL_AT_ONCE}")
+    return speed
 
 
 def _clear(data: Path) -> None:

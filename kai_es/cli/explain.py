@@ -22,7 +22,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add `explain`."""
     parser = subparsers.add_parser("explain", help="the story of a pod or a pod group")
     parser.add_argument("kind", choices=sorted(_KINDS))
-    parser.add_argument("name", metavar="NAME", help="name or namespace/name")
+    parser.add_argument("name", metavar="NAME", help="NAME or NAMESPACE/NAME, as in kubectl get")
     until = parser.add_mutually_exclusive_group()
     until.add_argument("--at", metavar="T", help="as it was known then (RFC 3339)")
     until.add_argument("--cycle", type=int, metavar="N", help="up to this cycle")

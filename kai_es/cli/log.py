@@ -16,12 +16,14 @@ from kai_es.cli.shown import add_form, print_json, time_text
 from kai_es.events.catalogue import TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
-from kai_es.ports.eventlog import Entry, EventLog, Position
+from kai_es.ports.eventlog import Entry, EventLog, Position, ReadableLog
 from kai_es.ports.stores import CheckpointStore, StoredCheckpoint
 from kai_es.runtime.settings import add_arguments, from_args
 from kai_es.runtime.wiring import open_log, open_readable
 
 TAIL_DEFAULT: Final = 20
+WIDER: Final = 8
+"""How much further back the next look for the last entries goes."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -30,7 +32,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     commands = parser.add_subparsers(dest="log_command", metavar="COMMAND", required=True)
     tail = commands.add_parser("tail", help="print the newest records of a topic, one JSON each")
     tail.add_argument("topic", choices=sorted(TOPICS), nargs="?", default="snapshot")
-    tail.add_argument("-n", "--lines", type=int, default=TAIL_DEFAULT, help="records per partition")
+    tail.add_argument(
+        "-n", "--lines", type=int, default=TAIL_DEFAULT, help=f"how many (default {TAIL_DEFAULT})"
+    )
     tail.add_argument("-f", "--follow", action="store_true", help="wait for more")
     add_arguments(tail)
     export = commands.add_parser("export", help="write the log into one file")
@@ -106,22 +110,71 @@ def _print_report(report: Report, form: str) -> None:
 async def _tail(args: argparse.Namespace) -> None:
     async with open_log(from_args(args)) as opened:
         begin, end = await opened.log.begin(args.topic), await opened.log.end(args.topic)
-        async with asyncio.TaskGroup() as tasks:
-            for partition in sorted(end):
-                start = Position(max(int(begin[partition]), int(end[partition]) - args.lines))
-                tasks.create_task(
-                    _print_all(opened.log, args.topic, partition, start, follow=args.follow)
-                )
-
-
-async def _print_all(
-    log: EventLog, topic: str, partition: int, start: Position, *, follow: bool
-) -> None:
-    async for chunk in log.read(topic, partition, start, follow=follow):
-        for entry in chunk:
-            line = msgspec.json.encode(_shown(topic, partition, entry), enc_hook=str)
-            sys.stdout.write(line.decode() + "\n")
+        found = [
+            (time_ms, partition, entry)
+            for partition in sorted(end)
+            for time_ms, entry in await last_entries(
+                opened.log,
+                (args.topic, partition),
+                (begin[partition], end[partition]),
+                args.lines,
+            )
+        ]
+        found.sort(key=lambda one: one[0])  # stable: in a partition the order is the log's
+        for _, partition, entry in found[max(0, len(found) - args.lines) :]:
+            _print(args.topic, partition, entry)
         sys.stdout.flush()
+        if not args.follow:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for partition, start in sorted(end.items()):
+                tasks.create_task(_follow(opened.log, args.topic, partition, start))
+
+
+async def last_entries(
+    log: ReadableLog, where: tuple[str, int], bounds: tuple[Position, Position], n: int
+) -> list[tuple[int, Entry]]:
+    """The last n entries before `bounds[1]` of a partition, each with its time.
+
+    Positions may have gaps (Kafka counts the ends of transactions), so it looks further back until
+    there are enough. An entry without a time has that of the one before it.
+    """
+    begin, end = bounds
+    window = n
+    while True:
+        start = max(begin, end - window)
+        found: list[Entry] = []
+        if start < end and n:
+            async for chunk in log.read(*where, Position(start), follow=False):
+                found += [entry for entry in chunk if entry.position < end]
+        if len(found) >= n or start == begin:
+            break
+        window *= WIDER
+    timed: list[tuple[int, Entry]] = []
+    for entry in found:
+        before_ms = timed[-1][0] if timed else 0
+        timed.append((max(before_ms, _time_ms(entry)), entry))
+    return timed[-n:] if n else []
+
+
+def _time_ms(entry: Entry) -> int:
+    """0 = it has none, or cannot be read."""
+    try:
+        return 0 if entry.value is None else decode(entry.value).event_time
+    except PoisonError:
+        return 0
+
+
+async def _follow(log: EventLog, topic: str, partition: int, start: Position) -> None:
+    async for chunk in log.read(topic, partition, start, follow=True):
+        for entry in chunk:
+            _print(topic, partition, entry)
+        sys.stdout.flush()
+
+
+def _print(topic: str, partition: int, entry: Entry) -> None:
+    line = msgspec.json.encode(_shown(topic, partition, entry), enc_hook=str)
+    sys.stdout.write(line.decode() + "\n")
 
 
 def _shown(topic: str, partition: int, entry: Entry) -> dict[str, object]:

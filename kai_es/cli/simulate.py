@@ -3,14 +3,19 @@
 import argparse
 import asyncio
 import sys
+from typing import Final
 
-from kai_es.cli.exits import OK, UsageError
+from kai_es.cli.exits import OK
 from kai_es.cluster.endpoint import found
 from kai_es.runtime.clock import SystemClock
 from kai_es.simulate import apiserver
 from kai_es.simulate.client import Client
+from kai_es.simulate.counts import positive
 from kai_es.simulate.loader import USER_AGENT, Loader
 from kai_es.simulate.workload import Sizes, Workload, generate
+
+LINE_S: Final = 2.0
+"""Between lines that say how far the loading is."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -23,8 +28,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     apiserver.add_arguments(server)
     load = commands.add_parser("load", help="create generated nodes, queues and jobs in a cluster")
     load.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, in-cluster")
-    load.add_argument("--nodes", type=int, default=50, metavar="N")
-    load.add_argument("--jobs", type=int, default=400, metavar="N")
+    load.add_argument("--nodes", type=positive, default=50, metavar="N")
+    load.add_argument("--jobs", type=positive, default=400, metavar="N")
     load.add_argument("--seed", type=int, default=0, metavar="S")
 
 
@@ -32,10 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Do the subcommand."""
     if args.simulate_command == "apiserver":
         return apiserver.run(args)
-    try:
-        workload = generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs))
-    except ValueError as exc:
-        raise UsageError(str(exc)) from exc
+    workload = generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs))
     n_pods = asyncio.run(_load(args.kubeconfig, workload))
     sys.stdout.write(f"created: {n_pods} pods of {args.jobs} jobs on {args.nodes} nodes\n")
     return OK
@@ -44,5 +46,25 @@ def run(args: argparse.Namespace) -> int:
 async def _load(kubeconfig: str | None, workload: Workload) -> int:
     async with Client(found(kubeconfig), USER_AGENT) as client:
         loader = Loader(client, SystemClock())
-        await loader.load(workload)
+        _say(f"creating {len(workload.nodes)} nodes and {len(workload.queues)} queues")
+        loading = asyncio.create_task(loader.load(workload))
+        try:
+            while not (await asyncio.wait((loading,), timeout=LINE_S))[0]:
+                _say(_line(loader, workload))
+            await loading
+        finally:
+            loading.cancel()
     return loader.n_pods
+
+
+def _line(loader: Loader, workload: Workload) -> str:
+    lasts_s = max(job.at_ms for job in workload.jobs) / 1000
+    return (
+        f"created {loader.n_groups} of {len(workload.jobs)} jobs, which come within "
+        f"{lasts_s:.0f} s, {loader.n_pods} of {workload.n_pods} pods"
+    )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

@@ -120,7 +120,8 @@ def mapped(exc: BaseException, doing: str) -> Exception:
     kind = next((MEANINGS[c] for c in type(exc).__mro__ if c in MEANINGS), Meaning.AWAY)
     raised, hint = _RAISED[kind]
     if "Unable to bootstrap" in str(exc):
-        hint = _NO_BROKER
+        what, _, where = doing.rpartition(" on ")
+        return raised(f"cannot reach the broker at {where} to {what or 'use it'}{_NO_BROKER}")
     return raised(f"cannot {doing}: {str(exc) or type(exc).__name__}{hint}")
 
 

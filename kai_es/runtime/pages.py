@@ -80,11 +80,19 @@ class PluginPages:
             return None
         return config if any(one.name == plugin for one in config.plugins) else None
 
+    def _without(self, plugin: str) -> Page:
+        """Beginning with the reference's words."""
+        text = (
+            f"plugin not found: {plugin} is not in the configuration of shard {self._shard}; name "
+            "it in the tiers of the informer's --config FILE and start that again\n"
+        )
+        return Page(404, "text/plain", text.encode())
+
     async def snapshot(self) -> Page:
         """The dump of the shard."""
         config = self._config("snapshot")
         if config is None:
-            return NOT_FOUND
+            return self._without("snapshot")
         try:
             objects = await self._objects()
         except UnavailableError as exc:
@@ -115,7 +123,7 @@ class PluginPages:
         """The jobs that wait, in order."""
         config = self._config("reflectjoborder")
         if config is None:
-            return NOT_FOUND
+            return self._without("reflectjoborder")
         if not self._view.caught_up.is_set():
             return NOT_READY
         async with self._view.still() as world:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kai_es.simulate.cluster import LISTEN, SimulatedCluster, exit_with_stdin
+from kai_es.simulate.counts import positive, seconds
 from kai_es.simulate.store import HISTORY_MAX, HISTORY_MS
 from kai_es.simulate.watches import BOOKMARK_S
 
@@ -25,13 +26,13 @@ def add_arguments(out: argparse.ArgumentParser) -> None:
         help="port 0: the last one, or a free one; on 0.0.0.0 clients find it by the host's name",
     )
     out.add_argument(
-        "--bookmark-seconds", type=float, default=BOOKMARK_S, help="time between bookmarks"
+        "--bookmark-seconds", type=seconds, default=BOOKMARK_S, help="time between bookmarks"
     )
     out.add_argument(
-        "--history-max", type=int, default=HISTORY_MAX, help="changes kept for watches"
+        "--history-max", type=positive, default=HISTORY_MAX, help="changes kept for watches"
     )
     out.add_argument(
-        "--history-seconds", type=float, default=HISTORY_MS / 1000, help="age of changes kept"
+        "--history-seconds", type=seconds, default=HISTORY_MS / 1000, help="age of changes kept"
     )
     out.add_argument("--no-kubelet", action="store_true", help="bound pods stay pending")
     out.add_argument("--seed", type=int, default=0, help="of the kubelet's latencies")
@@ -78,7 +79,9 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"another API server runs on {options.data}: stop it or choose another\n")
         return 2
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"cannot listen on {options.listen}: {error}\n")
+        in_data = isinstance(error, OSError) and error.filename
+        what = f"use --data {options.data}" if in_data else f"listen on {options.listen}"
+        sys.stderr.write(f"cannot {what}: {error}\n")
         return 2
     return 0
 

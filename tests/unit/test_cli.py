@@ -1,6 +1,7 @@
 """What the command line says to options and names that cannot be meant."""
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,11 @@ from kai_es.cli.exits import BAD_INPUT, UsageError
 from kai_es.cli.main import main
 from kai_es.cli.recorded import meant
 from kai_es.eventlog.memory import MemoryLog
+from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.events.catalogue import SNAPSHOT
+from kai_es.events.codec import pack
+from kai_es.events.objects import ObjectDeleted
+from kai_es.ports.eventlog import Out
 from kai_es.runtime.database import has_database
 from kai_es.runtime.embedded import Stack
 from kai_es.runtime.instance import Instance
@@ -33,6 +38,10 @@ from tests.histories.virtual import run_virtual
             "`kai-es run binder` or `kai-es run informer`",
         ),
         ("up --embedded --simulate --kubeconfig x", "leave out --kubeconfig"),
+        ("demo --speed 10", "--speed is for a trace: name it with --trace and --nodes-file"),
+        ("demo --limit 10", "--limit is for a trace"),
+        ("demo --trace t.csv --nodes-file n.csv --jobs 3", "--jobs is for a generated workload"),
+        ("demo --trace t.csv --nodes-file n.csv --speed 0", "--speed is '0', want a number above"),
         ("cycles --kafka broker:1", "--kafka broker:1 without --database"),
         ("report usage --kafka broker:1", "--kafka broker:1 without --database"),
     ],
@@ -41,6 +50,31 @@ def test_an_option_that_would_do_nothing_is_refused(line, text, tmp_path, monkey
     monkeypatch.setenv("KAI_ES_DATA", str(Instance(tmp_path / "i").create().root))
     assert main(line.split()) == BAD_INPUT
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["demo --nodes 0", "demo --jobs -1", "simulate load --nodes x", "demo --limit 0"]
+)
+def test_an_amount_that_makes_no_sense_names_its_option(line, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    option, amount = line.split()[-2:]
+    assert f"argument {option}: '{amount}' is no whole number of 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("replay FILE", "FILE: not a capture: want a file of `kai-es capture"),
+        ("replay --all --log FILE", "FILE is no exported log: want a whole file of `kai-es log"),
+        ("log verify --log FILE.not", "FILE.not: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_something_else_is_said_to_be_so(line, text, tmp_path, capsys):
+    path = tmp_path / "README.md"
+    path.write_text("# Read me")
+    assert main(line.replace("FILE", str(path)).split()) == BAD_INPUT
+    assert text.replace("FILE", str(path)) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["cycles", "log verify", "replay --all"])
@@ -87,6 +121,35 @@ def test_cycles_that_are_not_there_name_those_that_are(asked, text):
 
     with pytest.raises(UsageError, match=text):
         run_virtual(scenario())
+
+
+def test_the_tail_of_a_topic_is_its_last_records_in_order_of_time(tmp_path, monkeypatch, capsys):
+    instance = Instance(tmp_path / "i").create()
+    monkeypatch.setenv("KAI_ES_DATA", str(instance.root))
+
+    async def write():
+        log = SqliteLog(instance.log)
+        epoch = await log.take_over("test")
+        for n in range(9):
+            gone = ObjectDeleted(
+                kind="Pod", uid=f"{n % 5}", namespace="ns", name="p", rv=n, incarnation=0
+            )
+            times = {"event_time": T0 + n, "ingest_time": T0}
+            record = pack(gone, topic="objects", record_id=f"{n}", producer="test", **times)
+            await log.append(epoch, [Out("objects", f"Pod/{n % 5}", None, record)])
+        await log.close()
+
+    asyncio.run(write())
+
+    def tail(*options):
+        assert main(["log", "tail", "objects", *options]) == 0
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    lines = tail()
+    assert [line["id"] for line in lines] == [str(n) for n in range(9)]
+    assert len({line["partition"] for line in lines}) > 1
+    assert [line["id"] for line in tail("-n", "3")] == ["6", "7", "8"]
+    assert tail("-n", "0") == []
 
 
 def test_a_log_without_cycles_says_who_writes_them():

@@ -118,6 +118,12 @@ def test_the_last_bearer_of_a_name_is_meant():
 def test_unknown_and_ambiguous_names():
     with pytest.raises(UnknownNameError, match="no Pod named 'nobody'"):
         story(*HISTORY, name="nobody")
+    with pytest.raises(UnknownNameError, match=r"in the log, but ns/p; .*kubectl get pods -A"):
+        story(*HISTORY, name="elsewhere/p")
+    with pytest.raises(UnknownNameError, match="in the log, but ns/worker-1; "):
+        story(*HISTORY, (seen(a_pod("worker-1")),), name="worker1")
+    with pytest.raises(UnknownNameError, match="nor any other PodGroup"):
+        story(HISTORY[0][:2], name="g", kind="PodGroup")
     other = a_pod(uid="u2")
     import msgspec
 

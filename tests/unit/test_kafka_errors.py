@@ -19,6 +19,12 @@ def test_none_of_the_librarys_errors_is_missing_or_named_twice():
     assert set(Meaning) == set(MEANINGS.values())
 
 
+def test_a_broker_that_is_not_there_is_what_is_wrong():
+    error = errors.KafkaTimeoutError("Unable to bootstrap from ['h:1']")
+    found = mapped(error, "provision topics on h:1")
+    assert str(found).startswith("cannot reach the broker at h:1 to provision topics; is a broker")
+
+
 @pytest.mark.parametrize(
     ("error", "port", "word"),
     [
