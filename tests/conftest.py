@@ -54,10 +54,15 @@ def server(kind, variable, run):
     session.leave(kind, run)
 
 
-@pytest.fixture(scope="session")
-def run_name():
+def run():
     """A name that all workers of this run share and no other run has."""
     return os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"pid{os.getpid()}"
+
+
+@pytest.fixture(scope="session")
+def run_name():
+    """See `run`."""
+    return run()
 
 
 @pytest.fixture(scope="session")

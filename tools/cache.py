@@ -37,8 +37,8 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock between processes; it ends with its holder."""
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock between processes, alone or with all who share it; it ends with its holder."""
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield

@@ -14,25 +14,29 @@ import asyncio
 import itertools
 import os
 import re
+import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kai_es.cluster.api import ApiServer
 from kai_es.cluster.endpoint import from_kubeconfig
 from kai_es.simulate import kubelet_http
-from tests.conftest import server
+from tests.conftest import run, server
+from tests.manifests import documents
 from tests.simulation.api_client import MERGE_PATCH, Api
-from tools import kubernetes
+from tools import kubernetes, session
 from tools.cache import locked
 
 KUBERNETES = "tools.kubernetes:Kubernetes"
 MANIFESTS = Path(__file__).parents[2] / "deploy"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ESTABLISHED_S = 30.0
+NO_CACHE = ("--watch-cache=false",)
+"""Compactions show: the cache hides them (its 410 comes after a restart)."""
 SWEPT = (
     *("/api/v1/pods", "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"),
     *("/api/v1/nodes", "/apis/policy/v1/poddisruptionbudgets"),
@@ -50,6 +54,15 @@ SWEPT = (
 _numbers = itertools.count()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Who asks for this folder waits for the server: it starts before the tests are read."""
+    if config.option.collectonly or config.getoption("numprocesses", None):
+        return
+    main = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else None
+    starting = {"target": session.use, "args": (KUBERNETES, run()), "kwargs": {"main": main}}
+    threading.Thread(**starting).start()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All carry the mark `cluster`."""
     here = Path(__file__).parent
@@ -59,11 +72,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def alone(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One test at a time over all workers, which share the server: what one sweeps away or
-    compacts another may need."""
-    with locked(tmp_path_factory.getbasetemp().parent / f"{run_name}-cluster.lock"):
-        yield
+def alone(
+    request: pytest.FixtureRequest, run_name: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[bool]:
+    """Whether no other worker's test is at the server that the workers share.
+
+    What one sweeps away or compacts another may need: such tests are alone, those that keep to
+    their namespace are not.
+    """
+    if "kubeconfig" not in request.fixturenames:
+        yield False  # it has a server of its own, or none
+        return
+    is_alone = "cluster" in request.fixturenames or "compact" in request.function.__code__.co_names
+    path = tmp_path_factory.getbasetemp().parent / f"{run_name}-cluster.lock"
+    with locked(path, shared=not is_alone):
+        yield is_alone
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +101,7 @@ def kubeconfig(run_name: str) -> Iterator[Path]:
 def install(kubeconfig: Path) -> None:
     """Define our kinds and wait until they are served."""
     api = Api(str(kubeconfig), "default", lambda: None)
-    definitions = [yaml.safe_load(p.read_text()) for p in sorted(MANIFESTS.glob("crds/*.yaml"))]
+    definitions = [obj for p in sorted(MANIFESTS.glob("crds/*.yaml")) for obj in documents(p)]
     for definition in definitions:
         status, answer = api.call("POST", DEFINITIONS, definition)
         assert status in (201, 409), answer
@@ -99,21 +122,32 @@ def namespace(request: pytest.FixtureRequest) -> str:
     return f"t{next(_numbers)}-{os.getpid()}-{test}"  # workers share the server
 
 
+@pytest.fixture(scope="session")
+def admin(kubeconfig: Path) -> Iterator[Api]:
+    """The API server as its admin; one client and its connections serve all tests."""
+    admin = Api(str(kubeconfig), "default", lambda: None)
+    yield admin
+    admin.close()
+
+
 @pytest.fixture
-def api(kubeconfig: Path, namespace: str) -> Iterator[Api]:
+def api(admin: Api, kubeconfig: Path, namespace: str, alone: bool) -> Api:
     """The API server as its admin, and a fresh namespace on it."""
-    api = Api(str(kubeconfig), namespace, lambda: kubernetes.compact(kubeconfig.parent))
+
+    def compact() -> None:
+        assert alone, "others may need the history"
+        kubernetes.compact(kubeconfig.parent)
+
+    api = admin.within(namespace, compact)
     api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    yield api
-    api.close()
+    return api
 
 
 @pytest.fixture
-def cluster(api: Api) -> Iterator[Api]:
+def cluster(api: Api) -> Api:
     """`api`, and nothing that earlier tests have made."""
     sweep(api)
-    yield api
-    sweep(api)
+    return api
 
 
 def sweep(api: Api) -> None:
@@ -145,6 +179,29 @@ async def kubelet(kubeconfig: Path, tmp_path: Path) -> AsyncIterator[Path]:
     yield data
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def uncached(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], kubernetes.Kubernetes]]:
+    """Gives a server without a watch cache, with our kinds, to the one test that breaks it.
+
+    Without workers it starts beside the tests before.
+    """
+    made = kubernetes.Kubernetes(tmp_path_factory.mktemp("uncached"), NO_CACHE)
+
+    def start() -> kubernetes.Kubernetes:
+        made.start()
+        install(made.kubeconfig())
+        return made
+
+    is_wanted = any("server_to_break" in item.fixturenames for item in request.session.items)
+    with ThreadPoolExecutor(1) as pool:
+        early = is_wanted and "PYTEST_XDIST_WORKER" not in os.environ
+        starting = pool.submit(start) if early else None
+        yield lambda: start() if starting is None else starting.result()
+    made.close()
 
 
 @pytest.fixture

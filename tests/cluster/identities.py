@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import yaml
-
 from tests.cluster.conftest import MANIFESTS
+from tests.manifests import documents
 from tests.simulation.api_client import Api
 from tools.kubernetes import write_kubeconfig
 
@@ -24,7 +23,7 @@ def manifests() -> list[dict]:
     """All objects of deploy/rbac, namespaces first."""
     files = [MANIFESTS / "rbac" / f"{name}.yaml" for name in FILES]
     assert set(files) == set((MANIFESTS / "rbac").glob("*.yaml"))
-    return [obj for file in files for obj in yaml.safe_load_all(file.read_text())]
+    return [obj for file in files for obj in documents(file)]
 
 
 def path_of(obj: dict) -> str:

@@ -7,7 +7,8 @@ import pytest
 from kai_es.kube.labels import BOUND_REQUEST
 from tests.cluster.conftest import MANIFESTS
 from tests.cluster.parts import a_node, running, waiting_reasons
-from tests.cluster.workloads import PATHS, apply, documents
+from tests.cluster.workloads import PATHS, apply
+from tests.manifests import documents
 from tests.simulation.api_client import PODS, Api
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
@@ -75,10 +76,10 @@ async def test_examples_schedule(furnished, kubeconfig, kubelet, tmp_path):
     assert len(places("trainers-", ZONE) | places("judges-", ZONE) | places("lead", ZONE)) == 1
 
 
-def test_no_field_of_an_example_is_pruned(api):
+def test_no_field_of_an_example_is_pruned(cluster):
     """Real servers drop fields of custom kinds that their definition does not know."""
     for path in EXAMPLES:
         for obj in documents(path):
             if obj["kind"] not in ("Pod", "Job"):
-                made = api.ok("POST", PATHS[obj["kind"]] + "?dryRun=All", obj)
+                made = cluster.ok("POST", PATHS[obj["kind"]] + "?dryRun=All", obj)
                 assert made["spec"] == obj["spec"], path.name

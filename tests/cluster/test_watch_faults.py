@@ -4,28 +4,19 @@ import asyncio
 
 import pytest
 
-from tests.cluster.conftest import install
 from tests.cluster.faults import trouble
-from tools.kubernetes import Kubernetes
 
-NO_CACHE = ("--watch-cache=false",)
-"""Compactions show: the cache hides them (its 410 comes after a restart)."""
 TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=1")
 """429 as soon as two requests of an ordinary user are served at once."""
 
 
 @pytest.fixture
-def server(tmp_path):
-    made = Kubernetes(tmp_path / "kubernetes", NO_CACHE)
-    try:
-        made.start()
-        install(made.kubeconfig())
-        yield made
-    finally:
-        made.close()
+def server_to_break(uncached):
+    return uncached()
 
 
-async def test_no_object_is_missed(server, tmp_path, monkeypatch):
+async def test_no_object_is_missed(server_to_break, tmp_path, monkeypatch):
+    server = server_to_break
     monkeypatch.setattr("kai_es.intake.reflector.PAGE", 5)
     monkeypatch.setattr("kai_es.intake.reflector.UNSERVED_S", 1.0)
     monkeypatch.setattr("kai_es.intake.reflector.PAUSE_S", (0.1, 1.0))

@@ -2,9 +2,6 @@
 
 import copy
 from collections.abc import Iterator
-from pathlib import Path
-
-import yaml
 
 from kai_es.kube.labels import GROUP_STAMP, POD_GROUP_ANNOTATION, QUEUE_LABEL, SCHEDULER_NAME
 from tests.simulation.api_client import GROUPS, PODS, Api
@@ -22,11 +19,6 @@ PATHS = {
 BATCH_MINIMUM = "kai.scheduler/batch-min-member"
 DELAY = "kai.scheduler/preemption-delay"
 GRACE = "kai.scheduler/staleness-grace-period"
-
-
-def documents(path: Path) -> list[dict]:
-    """The objects of a manifest."""
-    return [obj for obj in yaml.safe_load_all(path.read_text()) if obj]
 
 
 def apply(api: Api, objects: list[dict]) -> list[str]:

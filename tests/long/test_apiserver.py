@@ -3,6 +3,7 @@
 import pytest
 
 from tests.cluster.conftest import (  # noqa: F401 - fixtures
+    admin,
     alone,
     api,
     kubeconfig,

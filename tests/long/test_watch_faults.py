@@ -6,9 +6,8 @@ import signal
 
 import pytest
 
-from tests.cluster.conftest import install
+from tests.cluster.conftest import NO_CACHE, install
 from tests.cluster.faults import trouble
-from tests.cluster.test_watch_faults import NO_CACHE
 from tools.kubernetes import Kubernetes
 
 pytestmark = [pytest.mark.long, pytest.mark.cluster, pytest.mark.timeout(1800)]

@@ -1,5 +1,6 @@
 """A Kubernetes API server as the behaviour tests see it: the simulated one or a real one."""
 
+import copy
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,12 @@ class Api:
         self._token = configuration.get_api_key_with_prefix("BearerToken", "authorization")
         certificates = {"ca_certs": configuration.ssl_ca_cert} if configuration.ssl_ca_cert else {}
         self._pool = urllib3.PoolManager(retries=False, **certificates)
+
+    def within(self, namespace: str, compact: Callable[[], None]) -> "Api":
+        """The same client for another namespace; only the first is to be closed."""
+        other = copy.copy(self)
+        other.namespace, other.compact = namespace, compact
+        return other
 
     def close(self) -> None:
         self._pool.clear()

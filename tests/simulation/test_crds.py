@@ -4,15 +4,13 @@ import copy
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kai_es.kube.parse import KINDS
 from kai_es.simulate.workload import Sizes, generate
+from tests.manifests import documents
 
 FILES = sorted((Path(__file__).parents[2] / "deploy" / "crds").glob("*.yaml"))
-DEFINITIONS = {
-    d["spec"]["names"]["kind"]: d for d in map(yaml.safe_load, map(Path.read_text, FILES))
-}
+DEFINITIONS = {d["spec"]["names"]["kind"]: d for file in FILES for d in documents(file)}
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
