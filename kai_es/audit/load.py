@@ -6,7 +6,7 @@ left it; it is excused then until every shard has decided on a world that shows 
 within bounds again.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kai_es.audit.findings import Findings
@@ -74,7 +74,9 @@ class Loads:
                 continue
             self._findings.checked("4 node loads")
             self._excuse(row.node, offset, why=came.get(name, ""))
-            over = self._over(row.node)
+            active = _active(self._world.snapshot.pods_of_node.get(name, {}).values())
+            self._counted[name] = frozenset(pod.pod.uid for pod in active)
+            over = overload(row.node, active)
             excuse = self._excused.get(name)
             if excuse is None and over:
                 self._excused[name] = _Excuse("reported", -1)
@@ -92,34 +94,6 @@ class Loads:
         elif why:
             self._excused[node.name] = _Excuse(why, offset)
 
-    def _over(self, node: Node) -> str:
-        """What is given out beyond what there is, in words; "" = nothing."""
-        used: dict[str, int] = {}
-        shares: dict[str, int] = {}
-        pods = self._world.snapshot.pods_of_node.get(node.name, {})
-        active = {uid: row for uid, row in pods.items() if row.state.status in ACTIVE_USED}
-        self._counted[node.name] = frozenset(active)
-        for row in active.values():
-            marks = row.pod.reserves_device
-            for resource, amount in row.pod.spec.requests.items():
-                if resource != GPU or not marks:
-                    used[resource] = used.get(resource, 0) + amount
-            for group in () if marks else row.state.gpu_groups:
-                shares[group] = shares.get(group, 0) + _share_micro(row, node)
-        if shares:
-            used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
-        over = [
-            f"{resource} {amount} of {node.allocatable[resource]}"
-            for resource, amount in sorted(used.items())
-            if resource in node.allocatable and amount > node.allocatable[resource]
-        ]
-        over += [
-            f"shared device {group} {share} of {GPU_MICRO} millionths"
-            for group, share in sorted(shares.items())
-            if share > GPU_MICRO
-        ]
-        return ", ".join(over)
-
     def _unsent(self, batch: Batch) -> dict[str, str]:
         """Nodes to which a pod came that no request of ours sends there now, and why it came."""
         found: dict[str, str] = {}
@@ -136,6 +110,39 @@ class Loads:
             ):
                 found.setdefault(pod.node, RESTORED)
         return found
+
+
+def overload(node: Node, pods: Iterable[PodRow]) -> str:
+    """What is given out on a node beyond what there is, in words; "" = nothing.
+
+    A shared device is held by its sharers together, not by the pod that reserves it.
+    """
+    used: dict[str, int] = {}
+    shares: dict[str, int] = {}
+    for row in _active(pods):
+        marks = row.pod.reserves_device
+        for resource, amount in row.pod.spec.requests.items():
+            if resource != GPU or not marks:
+                used[resource] = used.get(resource, 0) + amount
+        for group in () if marks else row.state.gpu_groups:
+            shares[group] = shares.get(group, 0) + _share_micro(row, node)
+    if shares:
+        used[GPU] = used.get(GPU, 0) + len(shares) * GPU_MICRO
+    over = [
+        f"{resource} {amount} of {node.allocatable[resource]}"
+        for resource, amount in sorted(used.items())
+        if resource in node.allocatable and amount > node.allocatable[resource]
+    ]
+    over += [
+        f"shared device {group} {share} of {GPU_MICRO} millionths"
+        for group, share in sorted(shares.items())
+        if share > GPU_MICRO
+    ]
+    return ", ".join(over)
+
+
+def _active(pods: Iterable[PodRow]) -> list[PodRow]:
+    return [row for row in pods if row.state.status in ACTIVE_USED]
 
 
 def _was_done_before(request: Request, incarnation: int) -> bool:

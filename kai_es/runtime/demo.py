@@ -15,6 +15,7 @@ from kai_es.reader import View
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.embedded import ALL_PARTS, CLUSTER, PARTS, Stack
 from kai_es.runtime.parts import catch_up
+from kai_es.runtime.patience import Patience
 from kai_es.runtime.progress import Progress, overcommitted, tally, waiting
 from kai_es.runtime.stranded import GpuFigures, gpu_figures
 from kai_es.runtime.wiring import open_log
@@ -26,8 +27,6 @@ from kai_es.storage.reports import PostgresReports
 
 LINE_S: Final = 1.0
 RESTARTS_MAX: Final = 3
-STALLED_S: Final = 120.0
-"""Without any change for so long nothing is going to happen any more."""
 
 
 class Outcome(NamedTuple):
@@ -152,7 +151,7 @@ class Demo:
         start_s: float,
     ) -> bool:
         """Show lines until the end; True = nothing has changed for too long."""
-        clock, last, changed_s = SystemClock(), "", start_s
+        clock, patience = SystemClock(), Patience(start_s)
         while True:
             await asyncio.wait((following,), timeout=LINE_S)
             for task in (loading, following):
@@ -164,9 +163,9 @@ class Demo:
             if loading.done() and self._is_done(progress):
                 self._show(line, last=True)
                 return False
-            if line.partition("pods")[2] != last:
-                last, changed_s = line.partition("pods")[2], clock.monotonic_s()
-            elif clock.monotonic_s() - changed_s > STALLED_S:
+            state, now_s = line.partition("pods")[2], clock.monotonic_s()
+            cpu_s = sum(child.cpu_s() for child in self.stack.supervisor.children)
+            if patience.is_over(state, now_s=now_s, cpu_s=cpu_s):
                 self._show(line, last=True)
                 return True
 

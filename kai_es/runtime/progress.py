@@ -4,12 +4,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from kai_es.audit.load import overload
 from kai_es.events.decisions import Bind, Cycle, Evict
 from kai_es.events.snapshot import Batch
 from kai_es.kube.objects import Pod
 from kai_es.reader import View
 from kai_es.snapshot.reigns import Introduced
-from kai_es.snapshot.status import ACTIVE_USED, TaskStatus
+from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import Applied, World
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
@@ -72,18 +73,12 @@ def _code(known: Introduced | None) -> str:
 
 def overcommitted(world: World) -> list[str]:
     """Names of nodes on which pods hold more of something than the node has."""
-    found = []
-    for name, pods in sorted(world.snapshot.pods_of_node.items()):
-        row = world.snapshot.nodes.get(name)
-        if row is None:
-            continue
-        used: Counter[str] = Counter()
-        for pod_row in pods.values():
-            if pod_row.state.status in ACTIVE_USED:
-                used.update(pod_row.pod.spec.requests)
-        if any(amount > row.node.allocatable.get(resource, 0) for resource, amount in used.items()):
-            found.append(name)
-    return found
+    nodes = world.snapshot.nodes
+    return [
+        name
+        for name, pods in sorted(world.snapshot.pods_of_node.items())
+        if (row := nodes.get(name)) is not None and overload(row.node, pods.values())
+    ]
 
 
 @dataclass(slots=True)

@@ -45,6 +45,15 @@ class Child:
         alive = self.process is not None and self.process.returncode is None
         return self.process.pid if alive and self.process is not None else None
 
+    def cpu_s(self) -> float:
+        """CPU that it has used in this life, 0 while it does not run."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return 0.0
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
 
 class Supervisor:
     """Keeps children running until `stop`."""
