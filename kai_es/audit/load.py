@@ -85,6 +85,10 @@ class Loads:
                 del self._excused[name]
         self._touched.clear()
 
+    def is_excused(self, name: str) -> bool:
+        """Whether a node may be over now."""
+        return name in self._excused
+
     def _excuse(self, node: Node, offset: int, *, why: str) -> None:
         before = self._allocatable.get(node.name, {})
         shrank = any(node.allocatable.get(r, 0) < amount for r, amount in before.items())

@@ -18,6 +18,7 @@ from kai_es.snapshot.world import Applied, Missed, World
 class Reading:
     """Folds a log from a world on and looks at every record.
 
+    loads: what each node is given; tells which may be over.
     ordered: ids of all requests in cycles that were read.
     is_whole: it reads from the beginning.
     """
@@ -29,7 +30,7 @@ class Reading:
         self.ledger = Ledger(world, findings)
         self.is_whole = is_whole
         self.ordered: set[str] = set()
-        self._loads = Loads(world, findings)
+        self.loads = Loads(world, findings)
 
     def take(self, entry: Entry) -> Batch | None:
         """Check and fold one record of `snapshot`.
@@ -56,7 +57,7 @@ class Reading:
         if not isinstance(outcome, Applied):
             return None
         self.ledger.after(offset, batch)
-        self._loads.check(offset, batch)
+        self.loads.check(offset, batch)
         return batch
 
     def _note_requests(self, batch: Batch) -> None:

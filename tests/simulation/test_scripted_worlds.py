@@ -2,16 +2,18 @@
 
 import asyncio
 
-from kai_es.eventlog.lease import LEASE_S
 from kai_es.events.catalogue import DECISIONS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.decisions import CycleChunk
 from kai_es.simulate.faults import Fault
-from tests.worlds.truth import LEASE_MAX_S
-from tests.worlds.world import FOR_EVER, run_seed
-
-SEED = 18
-"""A world with some competition for its nodes."""
+from tests.worlds.scripts import (
+    SEED,
+    binders_away,
+    late_leaders,
+    nodes_made_again,
+    refused_for_ever,
+)
+from tests.worlds.world import run_seed
 
 
 def n_cycles(world):
@@ -23,24 +25,7 @@ def n_cycles(world):
 def test_no_writer_sends_under_a_lease_that_is_too_old():
     """Nobody has taken its role, so that no fence but its own look at the lease stops it."""
 
-    async def script(world):
-        for name in ("binder", "scheduler", "informer", "snapshot"):
-            await asyncio.sleep(1)
-            leader, *others = [slot for slot in world.slots if slot.name.startswith(name)]
-            for slot in others:
-                slot.is_down = True
-                slot.crash()
-            await asyncio.sleep(LEASE_S + 1)  # by now the first one leads
-            life = leader.life
-            leader.pause()
-            await asyncio.sleep(LEASE_MAX_S + 2)
-            leader.resume()
-            await asyncio.sleep(3)
-            assert leader.life is not life, f"{leader.name} found nothing to send"
-            for slot in others:
-                slot.is_down = False
-
-    run_seed(SEED, script)
+    run_seed(SEED, late_leaders)
 
 
 def test_of_two_leaders_one_goes_on():
@@ -65,24 +50,16 @@ def test_of_two_leaders_one_goes_on():
 
 
 def test_others_are_bound_while_one_group_is_refused_for_ever():
-    async def script(world):
-        refused = world.users.workload.jobs[0]
-        world.spared.add(refused.group["metadata"]["name"])
-        world.site.api.faults.rules = [
-            Fault(
-                action="error",
-                code=403,
-                reason=FOR_EVER,
-                client="binder",
-                subresource="binding",
-                namespace=pod["metadata"]["namespace"],
-                name=pod["metadata"]["name"],
-            )
-            for pod in refused.pods
-        ]
-
-    figures = run_seed(SEED, script)
+    figures = run_seed(SEED, refused_for_ever)
     assert figures.n_binds > 20
+
+
+def test_what_was_to_be_done_before_is_not_done_when_the_binders_come_back():
+    run_seed(SEED, binders_away)
+
+
+def test_a_bind_that_another_binder_has_refused_is_not_done():
+    run_seed(SEED, nodes_made_again)
 
 
 def test_binds_continue_while_the_database_is_away():

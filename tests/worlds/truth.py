@@ -36,6 +36,8 @@ class Truth:
 
     reserved: name of a reservation pod -> (node, group).
     restored: uids of pods that an etcd restore found or lost.
+    back: node -> uids of pods that came back to it with a restore of etcd.
+    loads: `log verify`'s, of the log as far as it is shown.
     owners: producer -> process that took it over last.
     alive: kind -> uids that the API server has.
     bound: pod uid -> (node, uid of the node) for pods that a binder bound.
@@ -43,13 +45,17 @@ class Truth:
 
     def __init__(self, failures: Failures):
         self._failures = failures
+        self._store = None
         self.requests = {}
         self.finals = {}
         self.alive = {}
         self.bound = {}
         self.owners = {}
         self.restored = set()
+        self.back = {}
+        self.loads = None
         self.reserved = {}
+        self._unseen = set()
         self.use = TrueUse()
         self.n_binds = self.n_evictions = 0
 
@@ -117,7 +123,7 @@ class Truth:
 
     def watch(self, store, kinds):
         """Follow a server; after one before it, what that one had is over."""
-        self._store = store
+        former, self._store = self._store, store
         self.restored |= set(self.alive.get("Pod", {}))
         self.alive = {}
         for kind in kinds:
@@ -127,6 +133,11 @@ class Truth:
                 self.alive[kind.kind] = {pod.uid: key for key, pod in shelf.live.items()}
         pods = store.shelf(POD).live.values()
         self.restored |= {pod.uid for pod in pods}
+        stayed = set() if former is None else {pod.uid for pod in _holders(former)}
+        for pod in _holders(store) if former is not None else ():
+            if pod.uid not in stayed:
+                self.back.setdefault(pod.fields[_NODE_NAME], set()).add(pod.uid)
+                self._unseen.add(pod.uid)
         here = {pod.uid for pod in pods if pod.fields[_NODE_NAME]}
         self.bound = {uid: at for uid, at in self.bound.items() if uid in here}
         note = store.note
@@ -136,6 +147,18 @@ class Truth:
             note(access)
 
         store.note = noted
+
+    def shown(self, uid):
+        """The log shows what a pod is since etcd was restored."""
+        self._unseen.discard(uid)
+
+    def _is_excused(self, node):
+        """Whether a node may be over because a restore of etcd brought a pod back to it.
+
+        The rule of `log verify`, which begins when the log shows the pod.
+        """
+        back = self.back.get(node, set())
+        return bool(back & self._unseen) or (bool(back) and self.loads.is_excused(node))
 
     def told(self, kind, changes):
         uids = self.alive.setdefault(kind, {})
@@ -159,6 +182,8 @@ class Truth:
     def _pod(self, change):
         """Note from which version on a pod holds its node, and does not any more."""
         pod = change.after
+        if change.type == "DELETED":
+            self._unseen.discard(pod.uid)
         if _is_reservation(pod):
             name = pod.key.partition("/")[2]
             self.reserved[name] = pod.fields[_NODE_NAME], pod.labels[GPU_GROUP_LABEL]
@@ -200,9 +225,9 @@ class Truth:
     def sharers(self, node=None):
         """(node, group) -> names of pods that are bound, have not ended, and name the group."""
         found = {}
-        for stored in self._store.shelf(POD).live.values():
-            at, is_over = stored.fields[_NODE_NAME], stored.fields[_PHASE] in ENDED_PHASES
-            if at and not is_over and node in (None, at) and not _is_reservation(stored):
+        for stored in _holders(self._store):
+            at = stored.fields[_NODE_NAME]
+            if node in (None, at):
                 for group in _groups(stored.labels):
                     found.setdefault((at, group), []).append(stored.key)
         return found
@@ -242,14 +267,13 @@ class Truth:
             return
         memory_mib = int(raw.labels.get(GPU_MEMORY_LABEL, 0)) // 100 * 100
         shares = {}
-        for stored in self._store.shelf(POD).live.values():
-            is_here = stored.fields[_NODE_NAME] == node and not _is_reservation(stored)
-            if is_here and stored.fields[_PHASE] not in ENDED_PHASES:
+        for stored in _holders(self._store):
+            if stored.fields[_NODE_NAME] == node:
                 notes = stored.object()["metadata"].get("annotations", {})
                 for group in _groups(stored.labels):
                     shares[group] = shares.get(group, 0) + _share(notes, memory_mib)
         for group, share in shares.items():
-            if share > 1:
+            if share > 1 and not self._is_excused(node):
                 self._failures.violated("5", f"device {group} of {node} is shared out {share}")
 
 
@@ -263,6 +287,14 @@ def _as_of(obj):
 
 def _is_reservation(pod):
     return pod.key.startswith(f"{RESERVATION_APP}/") and GPU_GROUP_LABEL in pod.labels
+
+
+def _holders(store):
+    """Pods that are bound and have not ended, other than reservation pods."""
+    for pod in store.shelf(POD).live.values():
+        is_bound = pod.fields[_NODE_NAME] and pod.fields[_PHASE] not in ENDED_PHASES
+        if is_bound and not _is_reservation(pod):
+            yield pod
 
 
 def _groups(labels):

@@ -66,8 +66,10 @@ class Watcher:
                 uid = row.obj.uid
             else:
                 continue
-            use = self._world.truth.use
-            use.shown(uid, row.rv, prev_ms=prev_ms, batch=batch, origin=origin)
+            truth = self._world.truth
+            if row.incarnation == FIRST_INCARNATION + self._world.site.n_restores:
+                truth.shown(uid)
+            truth.use.shown(uid, row.rv, prev_ms=prev_ms, batch=batch, origin=origin)
 
     def _look(self, batch):
         if self._findings.n_violations:

@@ -95,6 +95,7 @@ class World:
             until_s=self.trouble_s,
         )
         self.watcher = Watcher(self)
+        self.truth.loads = self.watcher.reading.loads
 
     def chance(self, what):
         """A stream of chance of its own, so that one use of it does not move the others."""
