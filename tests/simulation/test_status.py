@@ -306,3 +306,90 @@ def test_bind_requests_are_shown_if_asked_for():
         assert shown["status"]["phase"] == "Succeeded"
 
     in_virtual_time(life, mirror=True)
+
+
+def test_a_group_whose_binds_are_always_refused_lets_others_by_and_hears_why():
+    """Field case 35: one GPU, and a webhook that never lets the first in order have it."""
+
+    async def life(circle):
+        await furnish(circle, nodes=1, gpus=1)
+        text = 'admission webhook "policy.example.com" denied the request: no'
+        circle.api.faults.rules = [
+            Fault(action="error", code=403, subresource="binding", name="first-0", message=text)
+        ]
+        await submit(circle, "first")
+        await submit(circle, "second")
+        circle.start()
+        await circle.until(lambda: is_bound(circle, 1))
+        await asyncio.sleep(60)
+        pods = circle.live(POD)
+        assert "nodeName" in pods["second-0"]["spec"]
+        assert "nodeName" not in pods["first-0"]["spec"]
+        cycles = [
+            circle.view.world.requests.of_pod(pods[name]["metadata"]["uid"])[-1].cycle
+            for name in ("first-0", "second-0")
+        ]
+        assert 0 < cycles[1] - cycles[0] <= 3
+        told = events(circle)
+        assert (told["first-0", "BindingError"], told["first-0", "Bound"]) == (1, 0)
+        said = condition(pods["first-0"], "PodBound")
+        assert (said["status"], text in said["message"]) == ("False", True)
+        group = circle.view.world.objects.live["PodGroup"]
+        (first,) = [row for row in group.values() if row.obj.name == "first"]
+        assert circle.view.world.reigns.reasons["default"][first.obj.uid].reasons
+
+    in_virtual_time(life)
+
+
+def late(resource, seconds):
+    """The status writer's next write of a status is under way for long."""
+    return Fault(
+        action="delay",
+        delay_ms=1000 * seconds,
+        resource=resource,
+        verb="patch",
+        subresource="status",
+        client="status",
+        times=1,
+    )
+
+
+def test_a_late_word_that_a_pod_waits_is_not_taken_once_it_is_bound():
+    """Race 14 of the reference's list (docs/races.md)."""
+
+    async def life(circle):
+        await furnish(circle, nodes=1, gpus=2)
+        circle.api.faults.rules = [late("pods", 8)]
+        circle.start()
+        await submit(circle, "big", gpus=8)
+        await circle.until(lambda: circle.api.faults.rules[0].acted)
+        await circle.create(NODE, a_node("more", 8))
+        await circle.until(lambda: is_bound(circle, 1))
+        await asyncio.sleep(20)
+        refused = [c for c in circle.writes() if (c.resource, c.status) == ("pods", 409)]
+        assert refused
+        assert condition(circle.live(POD)["big-0"], "PodScheduled")["status"] == "True"
+
+    in_virtual_time(life)
+
+
+def test_the_outcome_of_one_bind_request_is_not_written_into_another():
+    """Race 6: the object was made anew by somebody while the write was under way."""
+
+    async def life(circle):
+        await furnish(circle)
+        circle.api.faults.rules = [late("bindrequests.scheduling.run.ai", 5)]
+        circle.start()
+        await submit(circle, "job")
+        await circle.until(lambda: circle.api.faults.rules[0].acted)
+        (shown,) = circle.live(BIND_REQUEST).values()
+        await circle.delete(BIND_REQUEST, "job-0", namespace="ns")
+        meta = {"name": "job-0", "namespace": "ns"}
+        kept = {key: shown[key] for key in ("apiVersion", "kind", "spec")}
+        await circle.create(BIND_REQUEST, {"metadata": meta, **kept})
+        await asyncio.sleep(20)
+        (other,) = circle.live(BIND_REQUEST).values()
+        assert "status" not in other
+        assert MIRROR not in other["metadata"].get("labels", {})
+
+    in_virtual_time(life, mirror=True)
