@@ -122,6 +122,13 @@ class World:
         assert len(final) == 1
         return final[0]
 
+    async def noted(self, request_id):
+        """The first result of a request, final or not, once it is there."""
+        async with asyncio.timeout(10):
+            while not (found := await self.results(request_id)):
+                await asyncio.sleep(0.001)
+        return found[0]
+
     def closed(self, pod="p"):
         return self.pods.pods[pod]["metadata"]["annotations"].get(CLOSED_REQUEST)
 
