@@ -1,17 +1,22 @@
 """What happened to one pod or pod group, line by line."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kai_es.events.decisions import Bind, Cycle, Evict, Pipeline, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
 from kai_es.events.snapshot import Batch, Parked, Removed
+from kai_es.kube.objects import PodGroup
+from kai_es.scheduler.reasons import codes
+from kai_es.scheduler.reasons.plain import plain_lines, pod_lines
 from kai_es.snapshot.reigns import Introduced
+from kai_es.snapshot.snapshot import PodRow
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import World
 
 LINES_MAX: Final = 10_000
 """A story longer than this is cut at its beginning."""
+ENDED: Final = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
 
 
 class Line(NamedTuple):
@@ -20,7 +25,9 @@ class Line(NamedTuple):
     time_ms, offset: of the batch that showed it.
     what:   created | pending | bind | bound | … : a stable word.
     text:   for people.
-    until_ms, cycles: of a run of cycles with the same reasons; `time_ms` and 1 otherwise.
+    until_ms, cycles: of a run of cycles with the same reasons; `time_ms` and 1 otherwise. What
+             differs only from node to node is told as it was last.
+    codes:   of these reasons (`scheduler.reasons.codes`), dominant first.
     """
 
     time_ms: int
@@ -29,6 +36,7 @@ class Line(NamedTuple):
     text: str
     until_ms: int
     cycles: int = 1
+    codes: Sequence[str] = ()
 
 
 class Story(NamedTuple):
@@ -58,6 +66,8 @@ class Teller:
         self._status = ""
         self._group = ""
         self._gone = False
+        self._run = -1
+        self._key_of: dict[int, str] = {}
         self._now = 0
         self._offset = -1
 
@@ -87,16 +97,21 @@ class Teller:
     def story(self) -> Story:
         """The lines, the dominant reason first."""
         lines = self.lines[-LINES_MAX:]
-        waits = [line for line in lines if line.what == "pending"]
+        cut = len(self.lines) - len(lines)
+        waits = {key: self.lines[i] for i, key in self._key_of.items() if i >= cut}
         dominant = lines[-1].text if lines else "nothing is known of it"
         if waits and not self._gone and lines[-1].what == "pending":
             longest: dict[str, int] = {}
-            for line in waits:
-                longest[line.text] = longest.get(line.text, 0) + line.until_ms - line.time_ms
-            dominant = max(sorted(longest), key=lambda text: longest[text])
+            for i, key in self._key_of.items():
+                if i >= cut:
+                    line = self.lines[i]
+                    longest[key] = longest.get(key, 0) + line.until_ms - line.time_ms
+            dominant = waits[max(sorted(longest), key=lambda key: longest[key])].text
         return Story(self.kind, self.namespace, self.name, self.uid, dominant, lines)
 
     def _say(self, what: str, text: str) -> None:
+        if what in ("bind", "evict", "deleted"):
+            self._run = -1
         self.lines.append(Line(self._now, self._offset, what, text, self._now))
 
     def _pod(self, world: World) -> None:
@@ -146,25 +161,47 @@ class Teller:
                 case Pipeline():
                     self._say("pipeline", f"cycle {cycle.cycle}: {pod} waits for room on {op.node}")
                 case Evict():
-                    on_behalf = f" for pod group {op.beneficiary}" if op.beneficiary else ""
+                    on_behalf = f" for {_group(world, op.beneficiary)}" if op.beneficiary else ""
                     self._say("evict", f"cycle {cycle.cycle}: {op.action} evicts {pod}{on_behalf}")
         held = world.reigns.reasons.get(cycle.shard, {}).get(self._group)
         if held is not None and (self.kind == "PodGroup" or self._status.startswith("PENDING")):
-            self._waits(held)
+            self._waits(held, world)
 
-    def _waits(self, held: Introduced) -> None:
+    def _waits(self, held: Introduced, world: World) -> None:
         """Another cycle in which it waits: the same run if the reasons are the same."""
-        text = "; ".join(reason_text(reason) for reason in held.reasons)
-        for i in range(len(self.lines) - 1, -1, -1):
-            line = self.lines[i]
-            if line.what in ("bind", "evict", "deleted"):
-                break
-            if line.what == "pending":
-                if line.text == text:
-                    self.lines[i] = line._replace(until_ms=self._now, cycles=line.cycles + 1)
-                    return
-                break
-        self.lines.append(Line(self._now, self._offset, "pending", text, self._now, cycles=1))
+        key = "; ".join(_key(reason) for reason in held.reasons)
+        text = self._why(held, world)
+        if self._run >= 0 and self._key_of[self._run] == key:
+            line = self.lines[self._run]
+            cycles = line.cycles + 1
+            self.lines[self._run] = line._replace(until_ms=self._now, cycles=cycles, text=text)
+            return
+        self._run = len(self.lines)
+        self._key_of[self._run] = key
+        found = tuple(reason.code for reason in held.reasons)
+        self.lines.append(
+            Line(self._now, self._offset, "pending", text, self._now, cycles=1, codes=found)
+        )
+
+    def _why(self, held: Introduced, world: World) -> str:
+        """The reasons in sentences, behind the dominant one's code."""
+        if self.kind == "Pod":
+            said = pod_lines(held.reasons, f"{self.namespace}/{self.name}")
+        else:
+            said = plain_lines(held.reasons)
+        if any(reason.code == codes.NOT_READY for reason in held.reasons):
+            said += _ended(self._mates(world))
+        text = " ".join(said)
+        code = held.reasons[0].code if held.reasons else ""
+        return text if text.startswith(code) else f"{code}: {text}"
+
+    def _mates(self, world: World) -> Mapping[str, PodRow]:
+        """The pods of its group."""
+        name = self.name
+        if self.kind == "Pod":
+            row = world.snapshot.pods.get(self.uid)
+            name = row.pod.group if row is not None else ""
+        return world.snapshot.pods_of_group.get((self.namespace, name), {})
 
     def _result(self, row: Bound | Evicted | AttemptFailed | Refused) -> None:
         concerned = (row.pod_uid, row.group_uid if isinstance(row, AttemptFailed) else "")
@@ -184,8 +221,27 @@ class Teller:
                 self._say("refused", f"refused, {row.code}{detail}")
 
 
-def reason_text(reason: Reason) -> str:
-    """A reason in one line: its code and arguments."""
+def _group(world: World, uid: str) -> str:
+    """A pod group as people call it; one that is gone has only its uid."""
+    entry = world.objects.get("PodGroup", uid)
+    if entry is None or not isinstance(entry.obj, PodGroup):
+        return f"pod group {uid}"
+    return f"pod group {entry.obj.namespace}/{entry.obj.name}"
+
+
+def _ended(pods: Mapping[str, PodRow]) -> list[str]:
+    """What pods that have ended mean for a group that has too few."""
+    n = sum(row.state.status in ENDED for row in pods.values())
+    if not n:
+        return []
+    which = "1 of its pods has ended and does" if n == 1 else f"{n} of its pods have ended and do"
+    return [
+        f"{which} not count: the others wait until more are made, as too few are left to run "
+        "together."
+    ]
+
+
+def _key(reason: Reason) -> str:
+    """What makes it another reason."""
     args = ", ".join(f"{name}={value}" for name, value in sorted(reason.args.items()))
-    count = f" ×{reason.count}" if reason.count else ""
-    return f"{reason.code}{count}" + (f" ({args})" if args else "")
+    return f"{reason.code} ×{reason.count} ({args})"

@@ -5,15 +5,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kai_es.audit.load import overload
+from kai_es.audit.story import ENDED
 from kai_es.events.decisions import Bind, Cycle, Evict
 from kai_es.events.snapshot import Batch
 from kai_es.kube.objects import Pod
 from kai_es.reader import View
+from kai_es.scheduler.reasons.codes import NOT_READY
 from kai_es.snapshot.reigns import Introduced
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import Applied, World
 
 ENDED_PHASES: Final = ("Succeeded", "Failed")
+
+REST: Final = (
+    "(some pods of their gangs have ended, and too few are left to run together: they wait for "
+    "new ones, as with KAI)"
+)
 
 
 @dataclass(slots=True)
@@ -59,14 +66,18 @@ def waiting(world: World, shard: str) -> dict[str, int]:
         if row.state.status == TaskStatus.PENDING and row.pod.group:
             group = world.snapshot.groups.get((row.pod.namespace, row.pod.group))
             known = reasons.get(group.group.uid) if group is not None else None
-            counts[_code(known)] += 1
+            mates = world.snapshot.pods_of_group.get((row.pod.namespace, row.pod.group), {})
+            has_ended = any(mate.state.status in ENDED for mate in mates.values())
+            counts[_code(known, has_ended=has_ended)] += 1
     return dict(sorted(counts.items()))
 
 
-def _code(known: Introduced | None) -> str:
+def _code(known: Introduced | None, *, has_ended: bool) -> str:
     if known is None or not known.reasons:
         return "not-looked-at"
     dominant = known.reasons[0]
+    if dominant.code == NOT_READY and has_ended:
+        return f"{NOT_READY} {REST}"
     feature = dominant.args.get("feature")
     return dominant.code if feature is None else f"{dominant.code} ({feature})"
 

@@ -5,6 +5,7 @@ from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Reason
 from kai_es.events.snapshot import Parked, Removed
+from kai_es.kube.labels import GPU_MICRO
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
 from projectors.batching import batch_envelope
@@ -17,6 +18,7 @@ from tests.histories.builders import (
     a_node,
     a_pod,
     a_reign,
+    an_evict,
     bound,
     fold,
     gone,
@@ -27,7 +29,23 @@ from tests.histories.virtual import run_virtual
 
 NODE, GROUP, POD = a_node(), a_group(), a_pod()
 FULL = (Reason(code="not-enough-resources", args={"resource": "gpu"}, count=3),)
-LIMIT = (Reason(code="over-limit", args={"queue": "q"}),)
+LIMIT = (
+    Reason(
+        code="over-limit",
+        args={
+            "queue": "q",
+            "resource": "gpu",
+            "bound": 2 * GPU_MICRO,
+            "used": 2 * GPU_MICRO,
+            "requested": GPU_MICRO,
+            "missing": GPU_MICRO,
+        },
+    ),
+)
+TOO_MUCH = (
+    "over-limit: Queue q may use at most 2 GPUs; 2 GPUs are in use and this asks for 1 GPU: "
+    "1 GPU too many."
+)
 HISTORY = (
     (a_reign(), seen(NODE), seen(GROUP), seen(POD)),
     (a_cycle(1, reasons={"group-g": LIMIT}),),
@@ -66,8 +84,8 @@ def test_a_pod_from_pending_to_deleted():
     found = story(*HISTORY)
     assert told(found) == [
         ("waiting", "waiting"),
-        ("pending", "over-limit (queue=q)"),
-        ("pending", "not-enough-resources ×3 (resource=gpu)"),
+        ("pending", TOO_MUCH),
+        ("pending", "not-enough-resources (resource=gpu)"),
         ("bind", "cycle 7: allocate binds ns/p to n1"),
         ("binding", "binding on n1"),
         ("bound", "bound to n1"),
@@ -82,8 +100,8 @@ def test_a_pod_from_pending_to_deleted():
 
 def test_while_it_waits_the_longest_reason_is_dominant():
     found = story(*HISTORY[:7])
-    assert found.dominant == "not-enough-resources ×3 (resource=gpu)"
-    assert story(*HISTORY, until_cycle=2).dominant == "over-limit (queue=q)"
+    assert found.dominant == "not-enough-resources (resource=gpu)"
+    assert story(*HISTORY, until_cycle=2).dominant == TOO_MUCH
     assert story(*HISTORY, until_ms=T0 + 20).lines[-1].what == "pending"
 
 
@@ -91,8 +109,8 @@ def test_a_pod_group():
     found = story(*HISTORY, kind="PodGroup", name="ns/g")
     assert told(found)[:4] == [
         ("pods", "1 pending"),
-        ("pending", "over-limit (queue=q)"),
-        ("pending", "not-enough-resources ×3 (resource=gpu)"),
+        ("pending", TOO_MUCH),
+        ("pending", "not-enough-resources (resource=gpu)"),
         ("bind", "cycle 7: allocate binds ns/p to n1"),
     ]
     assert told(found)[-1] == ("pods", "no pods")
@@ -151,3 +169,28 @@ def test_a_pod_of_which_no_version_can_be_read_has_a_story():
     assert story((parked, seen(other)), name="bad").uid == other.uid
     removed = Removed(kind="Pod", uid="u", rv=2, incarnation=0)
     assert told(story((parked,), (removed,), name="bad"))[-1] == ("deleted", "deleted")
+
+
+def test_the_rest_of_a_gang_says_what_it_waits_for():
+    few = {"sub_group": "default", "needed": 2, "exist": 1, "gated": 0}
+    reason = Reason(code="not-ready", parts=(Reason(code="too-few-pods", args=few),))
+    done = a_pod("done", node="n1", phase="Succeeded")
+    group = a_group(min_member=2)
+    rest = (
+        (a_reign(), seen(NODE), seen(group), seen(POD), seen(done)),
+        (a_cycle(1, reasons={"group-g": (reason,)}),),
+    )
+    for kind, name in (("Pod", "p"), ("PodGroup", "g")):
+        found = story(*rest, kind=kind, name=name)
+        assert found.dominant == (
+            "not-ready: Not enough pods exist yet: 1 of 2 pods. 1 of its pods has ended and does "
+            "not count: the others wait until more are made, as too few are left to run together."
+        )
+        assert found.lines[-1].codes == ("not-ready",)
+
+
+def test_who_an_eviction_is_for_is_named():
+    evict = an_evict(POD, NODE)
+    other = seen(a_group("other"))
+    evicted = (*HISTORY[0], other), (a_cycle(1, a_bind(POD, NODE)),), (a_cycle(2, evict),)
+    assert any(text.endswith("for pod group ns/other") for _, text in told(story(*evicted)))
