@@ -11,7 +11,7 @@ Reference: pkg/binder/controllers (binder.md §6, §10.3); docs/migration.md.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kai_es.intake import metrics
@@ -19,7 +19,7 @@ from kai_es.kube.labels import GPU_GROUP_LABEL, GPU_GROUPS_PREFIX, MIRROR
 from kai_es.kube.times import time_ms
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import PODS, ClusterWrites, Resource
-from kai_es.ports.errors import ConflictError, GoneError, RefusedError
+from kai_es.ports.errors import AnswerError, ConflictError, GoneError, RefusedError
 
 Object = dict[str, Any]
 
@@ -33,6 +33,8 @@ IDLE_S: Final = 60.0
 PODS_MAX: Final = 200
 """Pods looked at at a time; of the rest it is assumed that they wait."""
 NAMED: Final = 3
+NO_SUCH_KIND: Final = 404
+"""Answer to a list of a kind that is not defined; 410 says that it has to be asked for again."""
 _ENDED: Final = ("Succeeded", "Failed")
 
 logger = logging.getLogger(__name__)
@@ -62,10 +64,10 @@ class Takeover:
             UnavailableError: the API server does not say.
         """
         try:
-            found, _ = await self._cluster.list(BIND_REQUESTS, labels=f"{MIRROR}!=true")
-        except GoneError:  # no such kind: no KAI was ever here
-            found = []
-        except RefusedError as exc:  # whether there are any nobody knows: as if there were one
+            found = await self._found()
+            unfinished = [one for one in found if _phase(one) != "Succeeded"]
+            waiting = [one for one in unfinished[:PODS_MAX] if await self._is_open(one)]
+        except AnswerError as exc:  # whether there are any nobody knows: as if there were one
             self.open = max(self.open, 1)
             metrics.FOREIGN_REQUESTS.set(self.open)
             self.problem = (
@@ -73,8 +75,6 @@ class Takeover:
                 f"{exc}"
             )
             return
-        unfinished = [one for one in found if _phase(one) != "Succeeded"]
-        waiting = [one for one in unfinished[:PODS_MAX] if await self._is_open(one)]
         self.open = len(waiting) + len(unfinished[PODS_MAX:])
         metrics.FOREIGN_REQUESTS.set(self.open)
         names = ", ".join(_name(one) for one in waiting[:NAMED])
@@ -84,6 +84,14 @@ class Takeover:
             if self.open
             else ""
         )
+
+    async def _found(self) -> Sequence[Object]:
+        try:
+            return (await self._cluster.list(BIND_REQUESTS, labels=f"{MIRROR}!=true"))[0]
+        except GoneError as exc:
+            if exc.status != NO_SUCH_KIND:
+                raise
+            return ()  # no KAI was ever here
 
     async def _is_open(self, request: Object) -> bool:
         """Whether a request can still be executed."""

@@ -157,9 +157,13 @@ async def test_cluster_without_such_objects(cluster):
     assert (await looked(cluster)).open == 0
 
 
-async def test_who_may_not_look_counts_one_until_it_may(cluster):
+@pytest.mark.parametrize(
+    "exc",
+    [RefusedError("add to our role", status=403), GoneError("add to our role", status=410)],
+)
+async def test_who_may_not_look_counts_one_until_it_may(cluster, exc):
     """Nobody knows whether another binder is at work, so nothing may be decided."""
-    cluster.refuses = RefusedError("add to our role", status=403)
+    cluster.refuses = exc
     found = await looked(cluster)
     assert (found.open, found.pause_s()) == (1, BUSY_S)
     assert "add to our role" in found.problem
