@@ -14,7 +14,7 @@ from kai_es.ports.errors import AnswerError, UnavailableError
 
 REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 
-REQUESTS_FRESH_S: Final = 5.0  # the requests come from a migration, which takes minutes
+REQUESTS_FRESH_S: Final = 1.0  # a list without a group serves for so long
 SCALE_FRESH_S: Final = 1.0  # between looks at the autoscaler's pods
 NO_SUCH_KIND: Final = 404  # a list of a kind that is not defined
 
@@ -34,23 +34,31 @@ class Foreign:
         self._requests: tuple[float, frozenset[str], str] = (float("-inf"), frozenset(), "")
         self._scaling: tuple[float, bool] = (float("-inf"), False)
 
-    async def groups(self) -> tuple[frozenset[str], str]:
-        """GPU groups in open bind requests of another scheduler, whose binder may be at work.
+    async def uses(self, group: str, *, since_s: float) -> tuple[bool, str]:
+        """Whether an open bind request of another scheduler names a GPU group.
 
-        The text says why they are not known, "" = they are: any group may be in use then.
+        The text says why that is not known, "" = it is: the group may be in use then.
+
+        Args:
+            group: of GPUs.
+            since_s: a yes is not older: who was in the way has perhaps just been taken back.
         """
+        now_s = self._clock.monotonic_s()
         asked_s, groups, unsure = self._requests
-        if self._clock.monotonic_s() - asked_s > REQUESTS_FRESH_S:
-            found: Sequence[Object] = ()
-            unsure = ""
-            try:
-                found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
-            except (AnswerError, UnavailableError) as exc:
-                if exc.status != NO_SUCH_KIND:
-                    unsure = f"open bind requests of other schedulers are not known: {exc}"
-            groups = frozenset(group for one in found for group in _groups_if_open(one))
-            self._requests = (self._clock.monotonic_s(), groups, unsure)
-        return groups, unsure
+        says_no = not unsure and group not in groups
+        if now_s - asked_s > REQUESTS_FRESH_S or (asked_s < since_s and not says_no):
+            groups, unsure = await self._groups()
+            self._requests = (now_s, groups, unsure)
+        return group in groups, unsure
+
+    async def _groups(self) -> tuple[frozenset[str], str]:
+        try:
+            found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
+        except (AnswerError, UnavailableError) as exc:
+            if exc.status == NO_SUCH_KIND:
+                return frozenset(), ""
+            return frozenset(), f"open bind requests of other schedulers are not known: {exc}"
+        return frozenset(group for one in found for group in _groups_if_open(one)), ""
 
     async def scales_up(self) -> bool:
         """Whether an autoscaler makes room for GPU pods; a look that fails says no (race 16)."""

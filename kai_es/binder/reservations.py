@@ -422,6 +422,7 @@ class Reservations:
         """
         if not await self._read_up(partition_of(node, TOPICS[BIND_REQUESTS].partitions)):
             return True
+        since_s = self._clock.monotonic_s()
         was_open = self._open_during[node] = set(self._open)
         try:
             pods, _ = await self._cluster.list(PODS, fields=f"spec.nodeName={node}")
@@ -439,7 +440,7 @@ class Reservations:
             if is_open and to_delete(group, holders, is_open=False) != doomed:
                 self._spared.add(group)  # for the request's sake: look again when it is closed
             for one in doomed.reservations:
-                goes = await self._remove(group, one, forces=forces) or goes
+                goes = await self._remove(group, one, forces=forces, since_s=since_s) or goes
             for one in doomed.users:
                 logger.warning(
                     "reservation lost", extra={"pod": f"{one.namespace}/{one.name}", "group": group}
@@ -461,15 +462,15 @@ class Reservations:
         else:
             self._known.pop(node, None)
 
-    async def _remove(self, group: str, one: Holder, *, forces: bool) -> bool:
-        """End a reservation; whether it is there still."""
+    async def _remove(self, group: str, one: Holder, *, forces: bool, since_s: float) -> bool:
+        """End a reservation that nobody has used since; whether it is there still."""
         if one.is_deleting and not forces:
             return True
         if one.phase not in ENDED:
-            others, unsure = await self._others.groups()
+            is_used, unsure = await self._others.uses(group, since_s=since_s)
             if unsure:
                 self._unsure[one.node] = unsure
-            if unsure or group in others or group in self._open:
+            if is_used or unsure or group in self._open:
                 return False
         if one.refusal:  # who waits for it is to fail, not to make another one for ever
             self._fail(one, REFUSED, f"GPU reservation pod ended: {one.refusal}")

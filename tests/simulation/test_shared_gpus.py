@@ -527,6 +527,35 @@ async def test_reservation_is_kept_while_it_is_not_known_who_else_uses_it(site, 
         await site.until(is_well)
 
 
+async def test_reservation_goes_as_soon_as_the_request_of_another_that_named_it_is_gone(site):
+    """What an earlier look found must not count: the next pod would meet a GPU that is held."""
+
+    class Known(LocalCluster):
+        requests, n_asked = ({"spec": {"selectedGPUGroups": list(SINGLE)}},), 0
+
+        async def list(self, resource, namespace="", **selectors):
+            if resource == REQUESTS:
+                Known.n_asked += 1
+                return Known.requests, 1
+            return await super().list(resource, namespace, **selectors)
+
+    await site.node("small", n_gpus=1)
+    async with site.binding():
+        await site.bound("p", *SINGLE, node="small")
+    await site.end("p")
+    async with site.working(Known(site.api)):
+
+        async def is_asked():
+            return Known.n_asked
+
+        await site.until(is_asked)
+        assert await site.reservation("0a1b", "small")
+        Known.requests = ()
+        pod = await site.pod("q", shares=False, gpus=1)
+        assert isinstance(await site.final(await site.order(pod, node="small", **WHOLE)), Bound)
+        await site.runs("q")
+
+
 async def test_node_whose_reservation_cannot_be_deleted_keeps_nobody_from_the_others(site):
     class Refusing(LocalCluster):
         """Some policy keeps the pod of n1."""
