@@ -30,7 +30,9 @@ N_WARM: Final = 3
 N_SINGLE: Final = 5
 N_LARGE: Final = 250
 IDLE_S: Final = 30.0
-SETTLE_S: Final = 15.0
+QUIET_S: Final = 10.0
+"""A cluster on which nobody has written anything for so long is idle."""
+SETTLE_S: Final = 180.0
 STATUS_S: Final = 120.0
 _QUEUES: Final = "/apis/scheduling.run.ai/v2/queues"
 
@@ -143,7 +145,7 @@ async def _full() -> dict[str, Any]:
         cluster.start_parts("scheduler")
         await _all_bound(cluster, jobs)
         await _statuses(cluster, jobs)
-        await asyncio.sleep(SETTLE_S)
+        await _settled(cluster)
         found: dict[str, Any] = {"idle_core_share": await _idle_share(cluster)}
         singles = []
         for n in range(N_SINGLE):
@@ -165,6 +167,14 @@ async def _full() -> dict[str, Any]:
             "writes": dict(cluster.writes().most_common()),
         }
         return {"wall_ms": round((perf_counter() - begin) * 1000), **found}
+
+
+async def _settled(cluster: RealCluster) -> None:
+    """Return when what could wait (marks, events) is written, too."""
+    async with asyncio.timeout(SETTLE_S):
+        written = None
+        while written != (written := cluster.writes()):
+            await asyncio.sleep(QUIET_S)
 
 
 async def _idle_share(cluster: RealCluster) -> dict[str, float]:

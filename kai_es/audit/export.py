@@ -11,6 +11,7 @@ from typing import IO, Final
 import msgspec
 import zstandard
 
+from kai_es.audit.errors import ExportError
 from kai_es.events.catalogue import TOPICS
 from kai_es.ports.errors import CorruptLogError, GoneError
 from kai_es.ports.eventlog import Entry, Position, ReadableLog
@@ -20,10 +21,6 @@ FORMAT: Final = "kai-es log"
 VERSION: Final = 1
 CHUNK: Final = 2_000
 """Entries per chunk of a read, as in the other adapters."""
-
-
-class ExportError(ValueError):
-    """A file that is no exported log, or of a newer release; names what to do."""
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from kai_es.audit.cycles import Recorded
 from kai_es.audit.difference import first_difference
+from kai_es.audit.errors import NotReplayableError
 from kai_es.cycle.turn import Decide, turn, whole_decision
 from kai_es.events.decisions import Cycle, CycleDecision
 from kai_es.kube.objects import ShardConfig
@@ -22,10 +23,6 @@ from kai_es.snapshot.reigns import Introduced
 from kai_es.snapshot.world import World
 
 Change: TypeAlias = Callable[[ShardConfig], ShardConfig]
-
-
-class NotReplayableError(Exception):
-    """The log no longer has what a cycle saw; names the first cycle that can be replayed."""
 
 
 class Replayed(NamedTuple):

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from kai_es import __version__
-from kai_es.audit.export import ExportError
-from kai_es.audit.replay import NotReplayableError
+from kai_es.audit.errors import ExportError, NotReplayableError
 from kai_es.cli.exits import BAD_INPUT, DAMAGED, UsageError
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
@@ -69,17 +68,19 @@ def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     return parser
 
 
-def load_commands() -> Mapping[str, Command]:
-    """All subcommands by name."""
-    return {name: _load(name) for name in COMMANDS}
+def load_commands(names: Sequence[str] = COMMANDS) -> Mapping[str, Command]:
+    """Subcommands by name."""
+    return {name: _load(name) for name in names}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `kai-es`; the exit code."""
     gc.set_threshold(*GC_THRESHOLD)
     logs.quiet_others()
-    commands = load_commands()
-    args = parser_of(commands).parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    wanted = [name for name in COMMANDS if name in words[:1]]
+    commands = load_commands(wanted or COMMANDS)  # all of them take 1 s, and one is used
+    args = parser_of(commands).parse_args(words)
     try:
         return commands[args.command].run(args)
     except (*BAD_INPUT_ERRORS, *DAMAGED_ERRORS) as exc:

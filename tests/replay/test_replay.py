@@ -12,8 +12,9 @@ import pytest
 
 from kai_es.audit.capture import CaptureError, capture, check_capture
 from kai_es.audit.cycles import recorded_cycles
-from kai_es.audit.export import ExportedLog, ExportError, export_log
-from kai_es.audit.replay import NotReplayableError, replay
+from kai_es.audit.errors import ExportError, NotReplayableError
+from kai_es.audit.export import ExportedLog, export_log
+from kai_es.audit.replay import replay
 from kai_es.audit.verify import verify
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
 from kai_es.eventlog.sqlite import SqliteLog

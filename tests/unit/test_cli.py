@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -155,3 +157,15 @@ def test_the_tail_of_a_topic_is_its_last_records_in_order_of_time(tmp_path, monk
 def test_a_log_without_cycles_says_who_writes_them():
     with pytest.raises(UsageError, match="the part scheduler writes them"):
         asyncio.run(meant(MemoryLog(), shard=None))
+
+
+def test_a_command_loads_no_other(tmp_path):
+    """A look at cycles must not wait for the simulators to be imported."""
+    code = (
+        "import sys; from kai_es.cli.main import main; code = main(sys.argv[1:]);"
+        "print(code, [name for name in sys.modules if name in "
+        "('kai_es.cli.demo', 'kai_es.cli.simulate', 'kai_es.simulate.cluster')])"
+    )
+    argv = [sys.executable, "-c", code, "cycles", "--data", str(tmp_path / "none")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "2 []"

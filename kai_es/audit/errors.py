@@ -1,0 +1,9 @@
+"""What a file or a log can be blamed for when past cycles are looked at."""
+
+
+class ExportError(ValueError):
+    """A file that is no exported log, or of a newer release; names what to do."""
+
+
+class NotReplayableError(Exception):
+    """The log no longer has what a cycle saw; names the first cycle that can be replayed."""
