@@ -51,6 +51,7 @@ FAILED_MAX: Final = 10_000  # uids of reservation pods that came to nothing, for
 TIMED_OUT: Final = "reservation-timeout"
 REFUSED: Final = "reservation-refused"
 SCALING_UP: Final = "scaling-up"
+OTHER_APP: Final = "reservation-app"
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +163,22 @@ class Reservations:
         return not self._listed or node in self._known
 
     # -- before a bind
+
+    def check_app(self, app: str) -> None:
+        """See that the scheduler will know our reservation pods for what they are.
+
+        app: label `app` that it goes by, "" = it did not say.
+
+        Raises:
+            PreparationError: it would take them for pods that use another GPU.
+        """
+        if app not in ("", self._settings.app):
+            raise PreparationError(
+                OTHER_APP,
+                f"reservation pods are known by the label app={app} (informer) and would be made "
+                f"with app={self._settings.app} (binder): give both the same "
+                "--resource-reservation-app-label",
+            )
 
     async def clear(self, order: Order) -> None:
         """See that no GPU of the request's node is held by a reservation that nobody needs.

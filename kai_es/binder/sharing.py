@@ -53,6 +53,7 @@ class Reserving:
                 raise PreparationError("invalid", text)
             await self._reservations.clear(order)
             return
+        self._reservations.check_app(request.reservation_app)
         order.gpu_ids = await self._devices(order)
         labels = sharing.group_labels(request.gpu_groups)
         old = order.live["metadata"].get("labels") or {}

@@ -9,7 +9,7 @@ import msgspec
 
 from kai_es.cycle.gate import config_problem, judge
 from kai_es.cycle.machine import machine_note
-from kai_es.cycle.records import gate_record, to_records
+from kai_es.cycle.records import Manner, gate_record, to_records
 from kai_es.cycle.status import SchedulerStatus
 from kai_es.cycle.takeover import Power
 from kai_es.cycle.timers import Timers, durations_of
@@ -17,7 +17,6 @@ from kai_es.cycle.turn import Decide, turn
 from kai_es.cycle.usage import UsageFeed
 from kai_es.events.catalogue import DECISIONS
 from kai_es.events.decisions import Bind, Cycle, CycleInputs, Evict, Gate, GateChange, Verdict
-from kai_es.events.requests import DELETE
 from kai_es.events.snapshot import Batch
 from kai_es.ports.clock import Clock, wait_for
 from kai_es.ports.errors import FencedError, UnavailableError
@@ -154,8 +153,7 @@ class CycleLoop:
             cycle,
             partition=here.partition,
             ingest_ms=here.clock.now_ms(),
-            eviction=settings.get("eviction", DELETE),
-            marks_evicted=settings.get("update_pod_eviction_condition", False),
+            manner=Manner.of(settings),
         )
         return records, cycle
 

@@ -1,13 +1,14 @@
 """A cycle as records: requests to the binder and the cycle itself, for one transaction."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Self
 
 from kai_es.cycle.turn import requests_in
 from kai_es.events.catalogue import BIND_REQUESTS, DECISIONS, TOPICS, partition_of
 from kai_es.events.codec import pack
 from kai_es.events.decisions import Bind, Cycle, Evict, GateChange, Reign, ReignEnd
 from kai_es.events.requests import DELETE, BindRequested, EvictRequested, Request, request_id
+from kai_es.kube.labels import RESERVATION_APP
 from kai_es.ports.eventlog import Out
 from projectors.cycles import chunks_of
 
@@ -21,13 +22,31 @@ def producer_of(shard: str) -> str:
     return f"scheduler-{shard}"
 
 
+class Manner(NamedTuple):
+    """What a shard's configuration says of how its orders are executed.
+
+    eviction, marks_evicted: see `EvictRequested`; reservation_app: see `BindRequested`.
+    """
+
+    eviction: str = DELETE
+    marks_evicted: bool = False
+    reservation_app: str = RESERVATION_APP
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """From the settings of a ShardConfig."""
+        return cls(
+            settings.get("eviction", DELETE),
+            settings.get("update_pod_eviction_condition", False),
+            settings.get("reservation_app", RESERVATION_APP),
+        )
+
+
+USUAL: Final = Manner()
+
+
 def to_records(
-    cycle: Cycle,
-    *,
-    partition: int,
-    ingest_ms: int,
-    eviction: str = DELETE,
-    marks_evicted: bool = False,
+    cycle: Cycle, *, partition: int, ingest_ms: int, manner: Manner = USUAL
 ) -> list[Out]:
     """All records of a cycle: all of them become durable, or none.
 
@@ -35,19 +54,16 @@ def to_records(
         cycle: as decided.
         partition: of `decisions`, that of the shard.
         ingest_ms: the shell's clock.
-        eviction: how the shard evicts, see `EvictRequested`.
-        marks_evicted: its `marks`.
+        manner: of the shard.
     """
-    requests = _request_records(cycle, ingest_ms, eviction, marks_evicted=marks_evicted)
+    requests = _request_records(cycle, ingest_ms, manner)
     return [*requests, *_chunk_records(cycle, partition, ingest_ms)]
 
 
-def _request_records(
-    cycle: Cycle, ingest_ms: int, eviction: str, *, marks_evicted: bool
-) -> Iterator[Out]:
+def _request_records(cycle: Cycle, ingest_ms: int, manner: Manner) -> Iterator[Out]:
     n_partitions = TOPICS[BIND_REQUESTS].partitions
     for op in requests_in(cycle):
-        request = _request(cycle, op, eviction, marks_evicted=marks_evicted)
+        request = _request(cycle, op, manner)
         envelope = pack(
             request,
             topic=BIND_REQUESTS,
@@ -79,7 +95,7 @@ def _chunk_id(cycle: Cycle, n: int) -> str:
     return f"{cycle.shard}/{cycle.cycle}/{n}"
 
 
-def _request(cycle: Cycle, op: Bind | Evict, eviction: str, *, marks_evicted: bool) -> Request:
+def _request(cycle: Cycle, op: Bind | Evict, manner: Manner) -> Request:
     identity = request_id(shard=cycle.shard, cycle=cycle.cycle, pod_uid=op.pod_uid)
     now_ms = cycle.inputs.now_ms
     if isinstance(op, Bind):
@@ -105,6 +121,7 @@ def _request(cycle: Cycle, op: Bind | Evict, eviction: str, *, marks_evicted: bo
             extended=op.extended,
             zones=op.zones,
             volumes=op.volumes,
+            reservation_app=manner.reservation_app if op.gpu_groups else "",
         )
     return EvictRequested(
         request_id=identity,
@@ -124,8 +141,8 @@ def _request(cycle: Cycle, op: Bind | Evict, eviction: str, *, marks_evicted: bo
         message=op.message,
         gang_size=op.gang_size,
         beneficiary=op.beneficiary,
-        eviction=eviction,
-        marks=marks_evicted,
+        eviction=manner.eviction,
+        marks=manner.marks_evicted,
     )
 
 

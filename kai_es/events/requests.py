@@ -35,6 +35,8 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     claims, extended: devices of the pod's claims and of its extended resources.
     zones:      NUMA zones that the pod is expected to get.
     volumes:    names of its claims of volumes that are bound on the node before it.
+    reservation_app: of a pod that shares GPUs: label `app` by which the scheduler knows reservation
+                pods, "" = a request of an earlier release, which did not say.
     """
 
     request_id: str
@@ -58,6 +60,7 @@ class BindRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     extended: ExtendedGrant | None = None
     zones: tuple[ZoneAmount, ...] = ()
     volumes: tuple[str, ...] = ()
+    reservation_app: str = ""
 
 
 class EvictRequested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="evict"):

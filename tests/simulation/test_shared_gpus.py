@@ -125,6 +125,18 @@ async def test_reservation_pod_is_as_the_reference_makes_it(site):
     assert [one["name"] for one in container["env"]] == ["POD_NAME", "POD_NAMESPACE"]
 
 
+async def test_scheduler_that_knows_reservation_pods_by_another_label_is_told(site):
+    """It would count their GPUs twice, as pods of its own."""
+    async with site.binding(app="mine"):
+        request_id = await site.order(await site.pod("p"), *SINGLE, reservation_app="theirs")
+        result = await site.final(request_id)
+        assert result.code == "reservation-app"
+        assert "app=theirs (informer)" in result.answer.message
+        assert "--resource-reservation-app-label" in result.answer.message
+        assert not await site.reservations()
+        await site.bound("q", *SINGLE, reservation_app="mine")
+
+
 # -- what a pod that is not bound has not
 
 

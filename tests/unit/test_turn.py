@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from kai_es.cycle import turn as turn_module
-from kai_es.cycle.records import to_records
+from kai_es.cycle.records import Manner, to_records
 from kai_es.cycle.turn import fit, turn, whole_decision
 from kai_es.events.codec import unpack
 from kai_es.events.decisions import (
@@ -152,12 +152,24 @@ def test_reasons_over_the_limit_lose_their_details(monkeypatch):
     assert list(fit(decision, {}).reasons) == ["g0", "g1", "g2", "g3"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "app"),
+    [({}, "kai-resource-reservation"), ({"reservation_app": "other"}, "other")],
+)
+def test_request_for_shared_devices_says_how_reservation_pods_are_known(settings, app):
+    cycle = run(CycleDecision(ops=(a_bind(a_pod(), NODE, gpu_groups=("g",)),)))
+    first, *_ = to_records(cycle, partition=5, ingest_ms=T0, manner=Manner.of(settings))
+    assert unpack(first.envelope).reservation_app == app
+
+
 def test_records_of_a_cycle_are_its_requests_and_chunks():
     bind = a_bind(a_pod(), NODE, gpu_count=2, gpu_portion=100, supersedes="default/0/pod-p")
     evict = an_evict(a_pod("v"), NODE)
     pipe = pipelined(a_pod("w"))
     cycle = run(CycleDecision(ops=(bind, evict, pipe)))
-    outs = to_records(cycle, partition=5, ingest_ms=T0, marks_evicted=True)
+    outs = to_records(
+        cycle, partition=5, ingest_ms=T0, manner=Manner(marks_evicted=True, reservation_app="other")
+    )
     assert [out.topic for out in outs] == ["bindrequests", "bindrequests", "decisions"]
     first, second = (unpack(out.envelope) for out in outs[:2])
     assert first.request_id == "default/1/pod-p"
@@ -165,6 +177,7 @@ def test_records_of_a_cycle_are_its_requests_and_chunks():
     assert (first.gpu_count, first.supersedes, first.epoch) == (2, "default/0/pod-p", 3)
     assert (second.action, second.beneficiary) == ("reclaim", "group-other")
     assert second.marks
+    assert first.reservation_app == ""  # it shares nothing
     assert outs[0].partition == outs[1].partition  # that of their node
     assert (outs[2].key, outs[2].partition) == ("default", 5)
     assert outs[2].envelope.id == "default/1/0"
