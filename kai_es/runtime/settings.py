@@ -31,7 +31,7 @@ class Settings:
     kafka_security: how clients log in there; see `runtime.kafka_security`.
     database:   SQLAlchemy URL; "" = the embedded PostgreSQL of the instance.
     kubeconfig: path; "" = that of the instance if it has one, else the client's own rules.
-    config:     path of a shard configuration (YAML), "" = defaults or SchedulingShard objects.
+    config:     path of a shard configuration (YAML), "" = defaults.
     mirror_bind_requests: bind requests are shown as objects, for `kubectl get bindrequests`.
     binder:     its flags that were given; see `runtime.binding`.
     """
