@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     """Print them."""
     if not 0 < args.limit <= LIMIT:
         raise UsageError(f"--limit is {args.limit}, want 1 to {LIMIT}")
+    _times(args, now_ms=0)  # what is wrong in any case is said before a database is started
     _print(asyncio.run(_lines(args)), args.output)
     return OK
 
@@ -61,12 +62,8 @@ def run(args: argparse.Namespace) -> int:
 async def _lines(args: argparse.Namespace) -> Sequence[CycleLine]:
     async with open_database(from_args(args)) as engine:
         now_ms = await asyncio.to_thread(PostgresReports(engine).now_ms)
-        try:
-            # the newest cycle lies in the very last batch, so "now" is a moment later
-            start_ms = parse_time(args.start, now_ms=now_ms + 1)
-            end_ms = parse_time(args.end, now_ms=now_ms + 1)
-        except ValueError as exc:
-            raise UsageError(str(exc)) from exc
+        # the newest cycle lies in the very last batch, so "now" is a moment later
+        start_ms, end_ms = _times(args, now_ms=now_ms + 1)
         found = await asyncio.to_thread(
             cycles, engine, start_ms=start_ms, end_ms=end_ms, limit=args.limit, shard=args.shard
         )
@@ -75,6 +72,13 @@ async def _lines(args: argparse.Namespace) -> Sequence[CycleLine]:
             if args.shard not in {known.shard for known in there}:
                 raise no_such_shard(args.shard, there)
         return found
+
+
+def _times(args: argparse.Namespace, *, now_ms: int) -> tuple[int, int]:
+    try:
+        return parse_time(args.start, now_ms=now_ms), parse_time(args.end, now_ms=now_ms)
+    except ValueError as exc:
+        raise UsageError(str(exc)) from exc
 
 
 def _print(lines: Sequence[CycleLine], form: str) -> None:

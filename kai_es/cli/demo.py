@@ -60,7 +60,7 @@ async def _run(args: argparse.Namespace, workload: Workload) -> int:
     settings = from_args(args)
     if args.data is None:
         _clear(settings.data)
-    elif settings.data.exists() and any(settings.data.iterdir()):
+    elif settings.data.is_dir() and any(settings.data.iterdir()):
         raise UsageError(f"--data {args.data} is not empty: name a new folder")
     once = args.trace is not None and args.speed in (None, ALL_AT_ONCE)
     async with embedded(settings) as stack:

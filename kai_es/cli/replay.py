@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Replay and print; with --verify the last line says how many cycles are identical."""
     if args.last is not None and args.first is None:
         raise UsageError("--to needs --from")
+    if args.last is not None and args.last < args.first:
+        raise UsageError(f"--from {args.first} is after --to {args.last}: swap them")
     if args.file is not None:
         tally = Tally()
         tally.add(_captured(args.file))

@@ -14,6 +14,7 @@ from kai_es.ports.errors import ConfigError
 from kai_es.runtime.part import NO_PAGES, Page, Pages
 
 LOOPBACK: Final = "127.0.0.1"
+PORT_MAX: Final = 65_535
 
 Problems = Callable[[], Sequence[str]]
 """What is wrong now, one line each; empty = fine."""
@@ -35,6 +36,8 @@ async def doors(
         ConfigError: the address cannot be used.
     """
     host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > PORT_MAX:
+        raise ConfigError(f"--listen {address}: want HOST:PORT, such as {LOOPBACK}:8080")
     app = web.Application()
     app.router.add_get("/healthz", _verdict(alive))
     app.router.add_get("/readyz", _verdict(ready))
@@ -46,7 +49,7 @@ async def doors(
     try:
         site = web.TCPSite(runner, host or LOOPBACK, int(port))
         await site.start()
-    except (OSError, ValueError, OverflowError) as exc:
+    except (OSError, ValueError) as exc:
         await runner.cleanup()
         raise ConfigError(f"--listen {address}: {exc}; name a free host:port") from exc
     try:

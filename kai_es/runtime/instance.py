@@ -49,15 +49,19 @@ class Instance:
         """Make the folder, or take an existing instance as it is.
 
         Raises:
-            ConfigError: the folder holds something else, or a newer instance.
+            ConfigError: the folder holds something else or a newer instance, or cannot be made.
         """
         if self.marker.exists():
             return self.check()
-        if self.root.exists() and any(self.root.iterdir()):
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            is_empty = not any(self.root.iterdir())
+        except OSError as exc:
+            raise ConfigError(f"--data {self.root}: {exc.strerror}; name an empty folder") from exc
+        if not is_empty:
             raise ConfigError(
                 f"--data {self.root} is not empty and not a kai-es instance: name an empty folder"
             )
-        self.root.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(exist_ok=True)
         self.marker.write_text(json.dumps({"format": FORMAT, "created_by": __version__}) + "\n")
         return self

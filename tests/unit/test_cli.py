@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kai_es.cli import simulate
 from kai_es.cli.exits import BAD_INPUT, UsageError
 from kai_es.cli.main import main
 from kai_es.cli.recorded import meant
@@ -21,6 +22,7 @@ from kai_es.runtime.database import has_database
 from kai_es.runtime.embedded import Stack
 from kai_es.runtime.instance import Instance
 from kai_es.runtime.settings import ENV_KAFKA, Settings
+from kai_es.simulate.workload import Sizes, generate
 from projectors.batching import batch_envelope
 from tests.histories.builders import T0, Writer, a_cycle, a_reign
 from tests.histories.virtual import run_virtual
@@ -44,6 +46,8 @@ from tests.histories.virtual import run_virtual
         ("demo --limit 10", "--limit is for a trace"),
         ("demo --trace t.csv --nodes-file n.csv --jobs 3", "--jobs is for a generated workload"),
         ("demo --trace t.csv --nodes-file n.csv --speed 0", "--speed is '0', want a number above"),
+        ("replay --from 9 --to 3", "--from 9 is after --to 3: swap them"),
+        ("cycles --from tomorrow", "'tomorrow' is no time"),
         ("cycles --kafka broker:1", "--kafka broker:1 without --database"),
         ("report usage --kafka broker:1", "--kafka broker:1 without --database"),
     ],
@@ -123,6 +127,21 @@ def test_cycles_that_are_not_there_name_those_that_are(asked, text):
 
     with pytest.raises(UsageError, match=text):
         run_virtual(scenario())
+
+
+@pytest.mark.parametrize("command", ["up --embedded --simulate", "demo"])
+def test_a_file_in_the_place_of_the_folder_is_named(command, tmp_path, capsys):
+    path = tmp_path / "README.md"
+    path.touch()
+    assert main([*command.split(), "--data", str(path)]) == BAD_INPUT
+    assert f"--data {path}: File exists; name an empty folder" in capsys.readouterr().err
+
+
+def test_a_load_says_how_far_it_is():
+    work = generate(0, Sizes(n_nodes=2, n_jobs=3))
+    loader = SimpleNamespace(n_groups=1, n_pods=2)
+    assert "created 1 of 3 jobs, which come within" in simulate._line(loader, work)
+    assert f"2 of {work.n_pods} pods" in simulate._line(loader, work)
 
 
 def test_the_tail_of_a_topic_is_its_last_records_in_order_of_time(tmp_path, monkeypatch, capsys):

@@ -53,6 +53,6 @@ async def test_doors_say_what_is_wrong(url, path, status, text):
 
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1:http", "no.such.host.:0"])
 async def test_an_address_that_cannot_be_used_is_named(address):
-    with pytest.raises(ConfigError, match=f"--listen {address}"):
+    with pytest.raises(ConfigError, match=f"--listen {address}: .*(HOST:PORT|free host:port)"):
         async with doors(address=address, alive=tuple, ready=tuple, registry=CollectorRegistry()):
             pass
