@@ -220,7 +220,10 @@ class ApiServer:
         metadata = {**changes.get("metadata", {}), "uid": uid, "resourceVersion": str(rv)}
         body = {**changes, "metadata": metadata}
         path = _path(resource, namespace, name) + (f"/{subresource}" if subresource else "")
-        return _object(await self._call("PATCH", path, body=body, content_type=_MERGE))
+        accept = _accept(resource)
+        return _object(
+            await self._call("PATCH", path, body=body, content_type=_MERGE, accept=accept)
+        )
 
     async def set_conditions(
         self,
@@ -236,7 +239,9 @@ class ApiServer:
         metadata = {"uid": uid, "resourceVersion": str(rv), "annotations": annotations}
         body = {"metadata": metadata, "status": {"conditions": conditions}}
         path = f"{_path(PODS, namespace, pod)}/status"
-        return _object(await self._call("PATCH", path, body=body, content_type=_STRATEGIC))
+        return _object(
+            await self._call("PATCH", path, body=body, content_type=_STRATEGIC, accept=_names())
+        )
 
     # -- transport
 
@@ -322,9 +327,12 @@ class ApiServer:
 
 
 def _accept(resource: Resource, form: str = "") -> str:
-    """What to ask for: only metadata, where that is enough and the server can."""
-    if not resource.names_only:
-        return _JSON
+    """What to ask for: only metadata, where that is enough."""
+    return _names(form) if resource.names_only else _JSON
+
+
+def _names(form: str = "") -> str:
+    """Only metadata, if the server can."""
     return f"{_JSON};as=PartialObjectMetadata{form};g=meta.k8s.io;v=v1,{_JSON}"
 
 

@@ -176,6 +176,6 @@ class ClusterWrites(Protocol):
         """Merge conditions into a pod's status by their type, with annotations in the same write.
 
         Other conditions stay as they are, and so does what a given condition does not name. Returns
-        what the pod became.
+        what the pod became, its metadata at least.
         """
         ...
