@@ -34,6 +34,19 @@ def waits(api: Api, name: str) -> bool:
     return bool(api.ok("GET", f"{GROUPS}/{name}").get("status", {}).get("schedulingConditions"))
 
 
+def unschedulable(api: Api, name: str) -> bool:
+    scheduled = conditions(api.ok("GET", f"{PODS}/{name}")).get("PodScheduled", {})
+    return (scheduled.get("status"), scheduled.get("reason")) == ("False", "Unschedulable")
+
+
+def reasons(api: Api) -> set[str]:
+    return {event["reason"] for event in api.ok("GET", EVENTS)["items"]}
+
+
+def mirrored(api: Api, name: str) -> dict:
+    return api.ok("GET", f"{BIND_REQUESTS}/{name}")
+
+
 async def test_statuses_on_a_real_server(cluster, kubeconfig, kubelet, tmp_path):
     furnish(cluster, 1)
     names = (*CIRCLE, "status")
@@ -50,8 +63,7 @@ async def test_statuses_on_a_real_server(cluster, kubeconfig, kubelet, tmp_path)
         assert conditions(runs)["PodBound"]["status"] == "True"
         assert conditions(runs)["PodScheduled"]["status"] == "True"
         assert runs["metadata"]["annotations"][AS_OF].isdigit()
-        waiting = conditions(cluster.ok("GET", f"{PODS}/waits-0"))["PodScheduled"]
-        assert (waiting["status"], waiting["reason"]) == ("False", "Unschedulable")
+        await parts.until(lambda: unschedulable(cluster, "waits-0"))
         group = cluster.ok("GET", f"{GROUPS}/runs")
         assert conditions(group)[AS_OF]["message"].isdigit()
         for name in ("team-a", "department"):
@@ -59,8 +71,8 @@ async def test_statuses_on_a_real_server(cluster, kubeconfig, kubelet, tmp_path)
             await parts.until(
                 lambda path=path: cluster.ok("GET", path).get("status", {}).get("allocated") == held
             )
-        reasons = {e["reason"] for e in cluster.ok("GET", EVENTS)["items"]}
-        assert {"Scheduled", "Bound", "Unschedulable"} <= reasons
-        shown = cluster.ok("GET", f"{BIND_REQUESTS}/runs-0")
+        await parts.until(lambda: {"Scheduled", "Bound", "Unschedulable"} <= reasons(cluster))
+        await parts.until(lambda: mirrored(cluster, "runs-0").get("status"))
+        shown = mirrored(cluster, "runs-0")
         assert shown["metadata"]["labels"][MIRROR] == "true"
         assert shown["status"] == {"phase": "Succeeded"}
