@@ -251,7 +251,9 @@ async def test_conditions_of_a_pod_merge_by_type(cluster, port):
     said = {"annotations": {"k": "v"}}
     first = await port.set_conditions("ns", "a", [ours], **said, **identity(pod))
     waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-    both = await port.set_conditions("ns", "a", [waits], annotations={}, **identity(first))
+    made = await port.set_conditions("ns", "a", [waits], annotations={}, **identity(first))
+    both = await port.get(PODS, "ns", "a")
+    assert both["metadata"] | {"managedFields": ()} == made["metadata"] | {"managedFields": ()}
     assert {c["type"]: c["status"] for c in both["status"]["conditions"]} == {
         "PodBound": "True",
         "PodScheduled": "False",
