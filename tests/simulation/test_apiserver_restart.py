@@ -120,7 +120,7 @@ def test_watch_resumes_over_a_kill_without_a_gap(own: ClusterProcess, own_api: A
 
 
 def test_history_limit_expires_old_watches_also_after_a_restart(tmp_path: Path):
-    with ClusterProcess(tmp_path, "--history-seconds", "0") as cluster:
+    with ClusterProcess(tmp_path, "--history-seconds", "0.001") as cluster:
         api = Api(str(cluster.kubeconfig), "default", lambda: None)
         api.ok("POST", MAPS, {"metadata": {"name": "a"}})
         rv = api.ok("GET", MAPS)["metadata"]["resourceVersion"]
