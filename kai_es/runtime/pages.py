@@ -33,7 +33,6 @@ GET_JOB_ORDER: Final = "/get-job-order"
 PATHS: Final = (GET_SNAPSHOT, GET_JOB_ORDER)
 
 NOT_FOUND: Final = Page(404, "text/plain", b"plugin not found\n")
-NOT_READY: Final = Page(503, "text/plain", b"Job order data not ready\n")
 
 _Objects = dict[str, dict[str, IndexedObject]]
 """By kind and key."""
@@ -96,7 +95,7 @@ class PluginPages:
         try:
             objects = await self._objects()
         except UnavailableError as exc:
-            return Page(503, "text/plain", f"{exc}\n".encode())
+            return not_ready(str(exc))
         shown = await asyncio.to_thread(_shown, config, objects)  # of 100,000 pods: a second
         async with self._view.still() as world:
             not_served = [k for _, k in KINDS if not world.liveness.is_served(k)]
@@ -125,13 +124,18 @@ class PluginPages:
         if config is None:
             return self._without("reflectjoborder")
         if not self._view.caught_up.is_set():
-            return NOT_READY
+            return not_ready("Job order data not ready")
         async with self._view.still() as world:
             usage = {queue: dict(of) for queue, of in self._usage().items()}
             now_ms = max(self._clock.now_ms(), world.time)
             inputs = CycleInputs(shard=self._shard, cycle=0, now_ms=now_ms, usage=usage)
             order = await asyncio.to_thread(job_order, world.snapshot, config, inputs)
         return Page(200, "application/json", _order_json(order))
+
+
+def not_ready(why: str) -> Page:
+    """An answer for now."""
+    return Page(503, "text/plain", f"{why}\n".encode())
 
 
 def _shown(config: Config, objects: _Objects) -> dict[str, list[msgspec.Raw]]:

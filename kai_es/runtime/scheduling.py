@@ -22,7 +22,7 @@ from kai_es.ports.race import race
 from kai_es.ports.stores import CheckpointStore
 from kai_es.reader import View, nearest_world
 from kai_es.reader.restore import HistoryGoneError
-from kai_es.runtime.pages import NOT_FOUND, PATHS
+from kai_es.runtime.pages import NOT_FOUND, PATHS, not_ready
 from kai_es.runtime.part import NO_PAGES, Gauges, Page, Pages, Part, Problems
 from kai_es.snapshot.checkpoint import CheckpointError
 from kai_es.snapshot.world import World
@@ -119,7 +119,9 @@ class SchedulerPart:
     async def _page(self, path: str) -> Page:
         """Before there is a history there is nothing to serve."""
         running = self._running
-        if running is None or path not in running.pages:
+        if running is None:
+            return not_ready(self._trouble or "no history to start from yet")
+        if path not in running.pages:
             return NOT_FOUND
         return await running.pages[path]()
 

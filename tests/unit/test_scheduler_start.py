@@ -124,6 +124,8 @@ def test_with_the_log_trimmed_too_it_waits_and_says_so_until_the_database_is_bac
             await asyncio.sleep(60)
             assert part.problems() == ["no history to start from: the database is away (simulated)"]
             assert len(site.starts) == 1
+            page = await part.part().pages["/get-snapshot"]()
+            assert (page.status, page.body) == (503, f"{part.problems()[0]}\n".encode())
             site.checkpoints.database.away = False
             await asyncio.sleep(30)
             assert part.problems() == []
