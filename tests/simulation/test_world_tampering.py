@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from kai_es.audit.replay import replay
+from kai_es.eventlog.batch import code_one
 from kai_es.eventlog.memory import MemoryLog
+from kai_es.events.catalogue import BIND_REQUESTS, TOPICS
 from kai_es.events.requests import BindRequested, Bound, EvictRequested, Refused
 from kai_es.kube.labels import (
     AS_OF,
@@ -21,6 +23,7 @@ from kai_es.simulate.api import Call
 from kai_es.simulate.kinds import NODE, POD
 from kai_es.simulate.verbs import Target
 from kai_es.simulate.virtual import VirtualClock, run_virtual
+from tests.histories.logs import out
 from tests.worlds import ending
 from tests.worlds.failure import Failures
 from tests.worlds.loop import run_world
@@ -44,7 +47,8 @@ class Scene:
         return self
 
     async def pod(self, name, *, group="", share="0.6", namespace="ns"):
-        meta = {"name": name, "namespace": namespace, "annotations": {GPU_FRACTION: share}}
+        notes = {GPU_FRACTION: share} if group else {}
+        meta = {"name": name, "namespace": namespace, "annotations": notes}
         meta["labels"] = {GPU_GROUP_LABEL: group} if group else {}
         containers = [{"name": "c", "image": "x"}]
         made = await self.site.create(
@@ -167,6 +171,28 @@ async def test_5_a_device_is_used_without_a_reservation():
     s.ordered(await s.pod("p", group="dev"))
     await s.bind("p")
     assert s.seen() == [("5", "ns/p is bound to n1 without a reservation")]
+
+
+async def test_5_a_pod_gets_fewer_devices_than_it_asks_a_share_of():
+    s = await scene()
+    uid = await s.pod("p", group="dev")
+    s.ordered(uid)
+    notes = {"labels": {GPU_GROUP_LABEL: None}}
+    await s.site.patch(POD, "p", {"metadata": notes}, namespace="ns")
+    await s.bind("p")
+    assert s.seen() == [("5", "ns/p is bound with 0 devices of 1")]
+
+
+async def test_6_a_request_comes_without_its_cycle():
+    s = await scene()
+    uid = await s.pod("p")
+    s.ordered(uid)
+    (request,) = s.truth.requests[uid].values()
+    s.truth.stored(
+        [code_one(BIND_REQUESTS, uid, out(request, BIND_REQUESTS, uid).envelope, TOPICS)]
+    )
+    ((number, text),) = s.seen()
+    assert (number, text) == ("6", f"default/1/{uid} comes without its cycle")
 
 
 async def test_5_a_reservation_goes_while_it_is_used():

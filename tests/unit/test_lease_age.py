@@ -1,11 +1,19 @@
 """Nothing is written under a lease that may be somebody else's by now."""
 
+import asyncio
+import random
+
 import pytest
 
 from kai_es.binder.leased import LeasedCluster
+from kai_es.binder.results import Results
+from kai_es.eventlog.memory import MemoryLog
+from kai_es.events.catalogue import BIND_RESULTS
+from kai_es.events.requests import Answer, Refused
 from kai_es.ports.cluster import PODS
 from kai_es.ports.errors import FencedError
 from kai_es.ports.eventlog import LEASE_MAX_S, check_lease
+from tests.clocks import HastyClock
 
 ME = {"uid": "u", "rv": 1}
 WRITES = {
@@ -65,6 +73,27 @@ async def test_no_write_of_the_binder_goes_out_under_an_old_lease(write):
     with pytest.raises(FencedError):
         await call(*WRITES[write], **NAMED.get(write, {}))
     assert behind.calls == [write]
+
+
+async def test_no_result_is_told_under_an_old_lease():
+    log = MemoryLog()
+    lease, clock = Lease(0.0), HastyClock()
+    epoch = await log.take_over("binder")
+    results = Results(log, epoch=epoch, lease=lease, clock=clock, binder="b", rng=random.Random(1))
+    running = asyncio.create_task(results.run())
+    await results.put(0, refused(1), cause="c")
+    lease.age = LEASE_MAX_S + 0.1
+    told = asyncio.create_task(results.put(0, refused(2), cause="c"))
+    with pytest.raises(FencedError):
+        await running
+    told.cancel()
+    assert (await log.end(BIND_RESULTS))[0] == 1
+
+
+def refused(number):
+    return Refused(
+        request_id=f"s/{number}/u", attempt=1, binder="b", pod_uid="u", code="x", answer=Answer()
+    )
 
 
 async def test_an_old_lease_still_allows_to_read():

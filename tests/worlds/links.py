@@ -186,7 +186,8 @@ class LinkedLeadership:
 
         async def renew_if_reached():
             self._life.check("lease")
-            await asyncio.sleep(self._life.latency_s())  # others may send meanwhile
+            # others may send meanwhile
+            await asyncio.sleep(self._life.latency_s() + self._life.slot.renewal_s)
             return await renew()
 
         async def release_if_reached():

@@ -40,6 +40,7 @@ class Slot:
     """A place for a process: who runs there now, and what is the matter with its machine.
 
     zombie_s: with its next write it stops for so long between its last look and the sending.
+    renewal_s: how long renewals of its leases take, beside the latency of a call.
     """
 
     def __init__(self, name, world, make):
@@ -47,7 +48,7 @@ class Slot:
         self.away = set()
         self.slow_s = 0.0
         self.skew_ms = 0
-        self.zombie_s = 0.0
+        self.zombie_s = self.renewal_s = 0.0
         self.is_down = False
         self.part = None
         self.life = None

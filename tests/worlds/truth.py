@@ -6,12 +6,14 @@ Invariants 1 and 2 are checked at every write on the API, as it happens.
 from fractions import Fraction
 
 from kai_es.eventlog.memory import MemoryStore
-from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS
+from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS, DECISIONS
 from kai_es.events.codec import decode, unpack
+from kai_es.events.decisions import CycleChunk
 from kai_es.events.requests import BindRequested, Bound, Evicted, is_final
 from kai_es.kube.labels import (
     AS_OF,
     GPU_FRACTION,
+    GPU_FRACTION_DEVICES,
     GPU_GROUP_LABEL,
     GPU_GROUPS_PREFIX,
     GPU_MEMORY,
@@ -62,9 +64,14 @@ class Truth:
     # -- the log
 
     def stored(self, records):
+        """A transaction is stored; a cycle and its requests are one (invariant 6)."""
+        decided = [unpack(decode(r.value)) for r in records if r.topic == DECISIONS]
+        cycles = {(d.shard, d.cycle) for d in decided if isinstance(d, CycleChunk)}
         for record in records:
             if record.topic == BIND_REQUESTS:
                 request = unpack(decode(record.value))
+                if (request.shard, request.cycle) not in cycles:
+                    self._failures.violated("6", f"{request.request_id} comes without its cycle")
                 self.requests.setdefault(request.pod_uid, {})[request.request_id] = request
             elif record.topic == BIND_RESULTS:
                 result = unpack(decode(record.value))
@@ -219,8 +226,12 @@ class Truth:
         if all(self.is_closed(order) for order in orders):
             self._failures.violated("2", f"{uid} bound to {node} after the final result: {orders}")
         self._shares(node)
-        if not self.reserves(node) >= set(_groups(self._store.get(POD, key).labels)):
+        pod = self._store.get(POD, key)
+        groups = _groups(pod.labels)
+        if not self.reserves(node) >= set(groups):
             self._failures.violated("5", f"{key} is bound to {node} without a reservation")
+        if len(groups) != (asked := _devices(pod)):
+            self._failures.violated("5", f"{key} is bound with {len(groups)} devices of {asked}")
 
     def sharers(self, node=None):
         """(node, group) -> names of pods that are bound, have not ended, and name the group."""
@@ -301,6 +312,14 @@ def _groups(labels):
     """Shared devices that a pod's labels name."""
     single = [labels[GPU_GROUP_LABEL]] if GPU_GROUP_LABEL in labels else []
     return single or [g for k, g in labels.items() if k.startswith(GPU_GROUPS_PREFIX)]
+
+
+def _devices(pod):
+    """Of how many devices a pod asks for a share."""
+    notes = pod.object()["metadata"].get("annotations", {})
+    if GPU_FRACTION not in notes and GPU_MEMORY not in notes:
+        return 0
+    return int(notes.get(GPU_FRACTION_DEVICES, 1))
 
 
 def _share(notes, memory_mib):

@@ -10,7 +10,7 @@ from kai_es.eventlog.memory_offsets import MemoryOffsets
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.simulate.books import Database, MemoryCheckpoints, MemoryHistory, MemoryUsage
 from kai_es.simulate.kinds import POD
-from tests.worlds.ending import look_back
+from tests.worlds.ending import absences, look_back
 from tests.worlds.failure import Failures
 from tests.worlds.loop import run_world
 from tests.worlds.mishaps import Mishaps
@@ -143,6 +143,7 @@ class World:
     def _heal(self):
         self.store.plan = FaultPlan(None)
         self.site.api.faults.rules = [r for r in self.site.api.faults.rules if r.reason == FOR_EVER]
+        self.site.cuts = 0
         self.database.fail.clear()
         for slot in self.slots:
             slot.zombie_s = 0.0
@@ -215,6 +216,7 @@ class World:
                 lags.append(f"{slot.name} lags by {lag_s:.1f} s")
             if slot.name.startswith("binder") and part.n_open():
                 lags.append(f"{slot.name} has {part.n_open()} open requests")
+        lags += absences(self.site, self.watcher.reading.world)
         return lags if end else ["nothing is in the log"]
 
     def _uncommitted_s(self, status):
