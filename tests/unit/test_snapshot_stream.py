@@ -3,11 +3,12 @@ import asyncio
 import msgspec
 
 from kai_es.eventlog.memory import MemoryLeadership, MemoryLog, MemoryStore
-from kai_es.events.catalogue import DEAD_LETTER, DECISIONS, OBJECTS
+from kai_es.events.catalogue import DEAD_LETTER, DECISIONS, OBJECTS, SNAPSHOT
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import Position
+from projectors.batching import batch_envelope, batch_of
 from streams.snapshot import SnapshotStream
 from tests.histories.builders import a_reign
 from tests.histories.logs import decided, folded, records, running, seen_pod, until_covered
@@ -190,6 +191,45 @@ class OldLease:
 
     async def release(self):
         pass
+
+
+class Overtaken:
+    """A log on which another writer, that has read less, is always a moment quicker once."""
+
+    def __init__(self):
+        self.log = MemoryLog(store=MemoryStore())
+        self.is_overtaken = False
+
+    def __getattr__(self, name):
+        return getattr(self.log, name)
+
+    async def append_one(self, topic, key, envelope):
+        if topic == SNAPSHOT and not self.is_overtaken:
+            self.is_overtaken = True
+            batch = unpack(envelope)
+            cursors = {(c.topic, c.partition): c.start for c in batch.cursors}
+            other = batch_of((), prev=batch.prev, time=batch.time, cursors=cursors)
+            record = batch_envelope(other, ingest_ms=batch.time, producer="another")
+            await self.log.append_one(topic, key, record)
+        return await self.log.append_one(topic, key, envelope)
+
+
+def test_what_another_writers_batch_leaves_out_is_written_after_it():
+    """Of two batches that continue one the first counts, whoever wrote it."""
+
+    async def scenario():
+        log = Overtaken()
+        bench = Bench(log=log)
+        await log.append(await log.take_over("test"), [seen_pod("p")])
+        async with running(bench.stream.run()):
+            await asyncio.sleep(2)
+            await log.append(await log.take_over("test"), [seen_pod("q")])
+            await asyncio.sleep(2)
+        world, _, n_rejected = await folded(log.log)
+        assert (sorted(world.snapshot.pods), n_rejected) == (["pod-p", "pod-q"], 1)
+        assert bench.stream.status.n_foreign == 1
+
+    run_virtual(scenario())
 
 
 class OldLeases:
