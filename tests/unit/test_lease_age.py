@@ -13,6 +13,12 @@ from kai_es.events.requests import Answer, Refused
 from kai_es.ports.cluster import PODS
 from kai_es.ports.errors import FencedError
 from kai_es.ports.eventlog import LEASE_MAX_S, check_lease
+from kai_es.snapshot.ranking import Rank
+from kai_es.status import writer as status
+from kai_es.status.events import About, KubeEvent
+from kai_es.status.groups import POD_GROUPS
+from kai_es.status.patch import Patch, PodConditions
+from kai_es.status.planner import Planned
 from tests.clocks import HastyClock
 
 ME = {"uid": "u", "rv": 1}
@@ -51,7 +57,7 @@ class Recorder:
     def __getattr__(self, name):
         async def call(*args, **rest):
             self.calls.append(name)
-            return "done"
+            return {"metadata": {"resourceVersion": "2"}}
 
         return call
 
@@ -102,3 +108,32 @@ async def test_an_old_lease_still_allows_to_read():
     await cluster.get(PODS, "ns", "p")
     await cluster.list(PODS)
     assert behind.calls == ["get", "list"]
+
+
+@pytest.fixture
+def status_writer():
+    writer = status.Writer(Recorder(), HastyClock(), random.Random(1))
+    writer.lease = Lease(0.0)
+    return writer
+
+
+async def told(writer, *, behind):
+    """Everything that the status writer writes, once; the answers."""
+    plans = (
+        Planned("PodGroup", "u", Rank(1, 1), (Patch(POD_GROUPS, "ns", "g", {}, "status"),)),
+        Planned("Pod", "u", Rank(1, 1), (PodConditions("ns", "p", (), {}),)),
+    )
+    event = KubeEvent(About("Pod", "ns", "p", "u"), "Normal", "Bound", "text", "binder", 1)
+    answers = [(await writer.write(planned))[0] for planned in plans]
+    return [*answers, await writer.tell(event)], behind.calls
+
+
+async def test_no_status_and_no_event_goes_out_under_an_old_lease(status_writer):
+    behind = status_writer._cluster
+    answers, calls = await told(status_writer, behind=behind)
+    assert answers == [status.Answer.DONE] * 3
+    assert calls == ["patch", "set_conditions", "create"]
+    status_writer.lease.age = LEASE_MAX_S + 0.1
+    answers, calls = await told(status_writer, behind=behind)
+    assert answers == [status.Answer.UNAVAILABLE] * 3
+    assert calls == ["patch", "set_conditions", "create"]
