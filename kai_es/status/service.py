@@ -32,8 +32,9 @@ ROLE: Final = "status"
 TICK_S: Final = 0.1  # between looks at what is due: statuses are for people
 LOG_BACKOFF_S: Final = (0.1, 5.0)  # between tries while the log is away
 
-POD_S: Final = 1.0
-"""After a pod was bound its kubelet writes its status a few times; a write meanwhile conflicts."""
+POD_S: Final = 2.0
+"""After a pod was bound its kubelet writes its status a few times; a write meanwhile conflicts, and
+takes the API server's time from the binds of its gang."""
 GROUP_S: Final = 1.0
 QUEUES_S: Final = 1.0
 """One write per queue in this time at most."""
