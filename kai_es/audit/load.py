@@ -1,9 +1,9 @@
 """Invariants 4 and 5: no node and no shared device is given more than it has, batch by batch.
 
 Bound pods and open binds of a node against its allocatable amounts. A node may be over after it
-shrank, after a pod that is not ours came, or after a restore of etcd brought back a pod that had
-left it; it is excused then until every shard has decided on a world that shows it, and the node is
-within bounds again.
+shrank or was made again smaller under its name, after a pod that is not ours came, or after a
+restore of etcd brought back a pod that had left it; it is excused then until every shard has
+decided on a world that shows it, and the node is within bounds again.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -68,9 +68,7 @@ class Loads:
         for name in self._touched:
             row = self._world.snapshot.nodes.get(name)
             if row is None:
-                self._allocatable.pop(name, None)
-                self._excused.pop(name, None)
-                self._counted.pop(name, None)
+                self._gone(name, offset, why=came.get(name, ""))
                 continue
             self._findings.checked("4 node loads")
             self._excuse(row.node, offset, why=came.get(name, ""))
@@ -84,6 +82,15 @@ class Loads:
             elif excuse is not None and not over and saw >= excuse.offset:
                 del self._excused[name]
         self._touched.clear()
+
+    def _gone(self, name: str, offset: int, *, why: str) -> None:
+        """There is no such node now; one made under its name finds the pods that are left."""
+        if not self._world.snapshot.pods_of_node.get(name):
+            self._allocatable.pop(name, None)
+            self._excused.pop(name, None)
+            self._counted.pop(name, None)
+        elif why:
+            self._excused[name] = _Excuse(why, offset)
 
     def is_excused(self, name: str) -> bool:
         """Whether a node may be over now."""

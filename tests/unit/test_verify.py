@@ -20,6 +20,7 @@ from tests.histories.builders import (
     an_evict,
     bound,
     evicted,
+    gone,
     refused,
     seen,
 )
@@ -208,6 +209,25 @@ def test_a_decision_from_before_a_node_shrank_is_excused():
     assert found(rows, shrunk, (signed(a_cycle(1, bind, offset=0)),)) == []
     informed = (signed(a_cycle(1, offset=1)),), (seen(a_node(gpus=1), rv=3),)
     (violation,) = found(rows, shrunk, *informed, (signed(a_cycle(2, bind, offset=3)),))
+    assert violation == ("4", "node n1: gpu 2000000 of 1000000")
+
+
+def test_a_node_made_again_smaller_under_the_pods_of_the_old_one_is_excused():
+    pods, late = [a_pod(f"s{n}") for n in range(2)], [a_pod(f"t{n}") for n in range(2)]
+    smaller = a_node(gpus=1, uid="another")
+    placed = (
+        (a_reign(), seen(SMALL), *(seen(pod) for pod in (*pods, *late))),
+        (signed(a_cycle(1, *(a_bind(pod, SMALL) for pod in pods), offset=0)),),
+        tuple(bound(1, pod, SMALL) for pod in pods),
+        (gone(SMALL),),
+        (seen(smaller),),
+    )
+    assert found(*placed) == []
+    left = tuple(gone(pod) for pod in pods)
+    informed = (left, (signed(a_cycle(2, offset=5)),), (seen(smaller, rv=2),))
+    assert found(*placed, *informed) == []
+    binds = signed(a_cycle(3, *(a_bind(pod, smaller) for pod in late), offset=7))
+    (violation,) = found(*placed, *informed, (binds,))
     assert violation == ("4", "node n1: gpu 2000000 of 1000000")
 
 
