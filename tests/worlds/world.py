@@ -168,8 +168,14 @@ class World:
                 break
             await asyncio.sleep(1)
         until = loop.time() + STATED_S
-        while any(slot.part.n_waiting() for slot in self.status_slots()) and loop.time() < until:
+        while self._states() and loop.time() < until:
             await asyncio.sleep(1)
+
+    def _states(self):
+        """Whether statuses are still to be written, or nobody leads yet who would know."""
+        writers = [slot.part for slot in self.status_slots()]
+        leads = any(writer.leads() for writer in writers)
+        return bool(writers) and (not leads or any(writer.n_waiting() for writer in writers))
 
     def status_slots(self):
         """Where status writers run; some worlds have none."""
