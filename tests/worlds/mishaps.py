@@ -18,7 +18,8 @@ UNREADABLE = "nvidia.com/mig-1g.5gb"
 """An annotation of which a negative number cannot be read; a bad fraction counts as absent."""
 
 RESTORE_MIN = 30
-"""So many changes are lost at least: what the binder writes meanwhile must not fill the hole."""
+"""So many changes that the log knows are lost at least: what the binder writes meanwhile must not
+fill the hole."""
 
 NOTICED_S = 120.0
 """Everything that keeps informer and log from working is over by then."""
@@ -190,12 +191,17 @@ class Mishaps:
             return ""
         backup, rv = world.site.backup(), world.site.store.rv
         await asyncio.sleep(seconds)
-        n_lost = world.site.store.rv - rv
+        n_lost = min(world.site.store.rv, self._newest_rv()) - rv
         if n_lost < RESTORE_MIN or world.site.n_restores:
             return ""
         await world.site.restore(backup, self._noticed)
         await world.users.repair(world.site)
         return f"by {seconds} s and {n_lost} changes"
+
+    def _newest_rv(self):
+        """What the log knows of: only what it loses can be told from what it has."""
+        known = self._world.watcher.reading.world.objects.live.values()
+        return max((entry.rank.rv for of in known for entry in of.values()), default=0)
 
     async def _noticed(self):
         """Return when the log says that etcd was restored."""

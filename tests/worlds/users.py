@@ -52,16 +52,14 @@ class Users:
             meta = pod["metadata"]
             if meta["name"].startswith("malformed"):
                 await site.delete(POD, meta["name"], namespace=meta["namespace"], grace_s=0)
+            elif UNREADABLE in meta.get("annotations", ()):
+                changes = {"metadata": {"annotations": {UNREADABLE: None}}}
+                await site.patch(POD, meta["name"], changes, namespace=meta["namespace"])
         for job in self._created:
             await self._create(site, job)
             meta = job.group["metadata"]
             for changes in group_home(job.group):
                 await site.patch(POD_GROUP, meta["name"], changes, namespace=meta["namespace"])
-            for pod in job.pods:
-                meta = pod["metadata"]
-                notes = {UNREADABLE: None}
-                changes = {"metadata": {"annotations": notes}}
-                await site.patch(POD, meta["name"], changes, namespace=meta["namespace"])
 
     async def _create(self, site, job):
         meta = job.group["metadata"]
