@@ -1,6 +1,7 @@
 """A role held by renewing it in time, the same for memory and SQLite."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -57,7 +58,8 @@ class RenewedLease:
         self.abandon()
         await asyncio.gather(self._task, return_exceptions=True)
         self._lost.set()
-        await self._release()
+        with contextlib.suppress(UnavailableError):  # it runs out by itself; and whoever ends
+            await self._release()  # because it was cancelled must not be told something else
 
     def abandon(self) -> None:
         """Neither renew nor release: what the holder's sudden death looks like to others."""

@@ -137,7 +137,10 @@ class Lease(Protocol):
         ...
 
     async def release(self) -> None:
-        """Give the role up, so that a standby need not wait for the session to end."""
+        """Give the role up, so that a standby need not wait for the session to end.
+
+        While the log is away it ends by itself: that is no error.
+        """
         ...
 
 

@@ -78,7 +78,7 @@ def parse_yaml(text: str) -> dict[str, Any]:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         place = _place(node, "configuration") if node is not None else None
     except yaml.YAMLError as exc:
-        raise ConfigError(f"not YAML: {exc}") from exc
+        raise ConfigError(f"not YAML: {' '.join(str(exc).split())}") from exc
     if place is None or place.value is None:
         return {}
     return _configuration(place)

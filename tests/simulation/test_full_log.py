@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from functools import partial
 
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
@@ -14,6 +15,7 @@ from tests.histories.logs import folded, running
 
 ROOM_PAGES = 16
 PATIENCE_S = 60
+FILL = "CREATE TABLE more AS SELECT randomblob(1000000) AS room"
 
 
 async def until(condition):
@@ -107,3 +109,14 @@ async def test_full_log_is_said_and_sat_out(tmp_path):
     assert cycles == list(range(1, len(cycles) + 1))
     assert not any(world.open_requests())
     await site.log.close()
+
+
+async def test_a_role_is_given_up_though_the_log_takes_nothing(tmp_path):
+    """An error there would hide from informer and binder that they were cancelled: they led on."""
+    log = SqliteLog(tmp_path / "log.db")
+    lease = await SqliteLeadership(log).acquire("binder", "me")
+    await limit(log, 0)
+    lease._release = partial(log.write, lambda file: file.db.execute(FILL))
+    await asyncio.wait_for(lease.release(), PATIENCE_S)
+    await asyncio.wait_for(lease.lost(), PATIENCE_S)
+    await log.close()

@@ -137,6 +137,17 @@ def test_preemption_delay():
     )
 
 
+def test_a_back_off_names_its_end():
+    """The arguments are those that `framework.waiting` gives."""
+    reason = Reason(
+        code="bind-backoff",
+        args={"code": "gpusharing", "until_ms": 1_782_900_600_000, "attempts": 3},
+    )
+    assert plain.plain_lines([reason]) == [
+        "Binding failed 3 times (gpusharing); the next try is at 2026-07-01T10:10:00Z."
+    ]
+
+
 def test_reasons_that_the_reference_has_no_word_for_are_left_out_of_its_texts():
     assert render.pod_group_message([Reason(code="not-tried")]) == fit.NO_GROUP
     assert render.pod_group_message([]) == fit.NO_GROUP

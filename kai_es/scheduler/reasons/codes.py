@@ -9,7 +9,7 @@ A code is part of the log: never rename one. Amounts are integers in the units o
 | no-queue, queue-not-leaf, queue-cycle | queue | |
 | not-ready | | too-few-pods |
 | too-few-pods | sub_group, needed, exist, gated | |
-| bind-backoff | code, until (ms), attempts | |
+| bind-backoff | code, until_ms, attempts | |
 | preemption-delay | delay_ms, until_ms | |
 | hopeless | pod | why of a task |
 | task-not-placed | pod | why of a task |

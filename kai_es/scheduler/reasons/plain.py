@@ -119,7 +119,7 @@ def _backoff(reason: Reason) -> str:
     tries = int_of(args, "attempts")
     return (
         f"Binding failed {tries} time{'' if tries == 1 else 's'} ({text_of(args, 'code')}); the "
-        f"next try is at {rfc3339(int_of(args, 'until'))}."
+        f"next try is at {rfc3339(int_of(args, 'until_ms'))}."
     )
 
 
