@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 from kai_es.events.decisions import Bind, Cycle, Evict, Pipeline, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
 from kai_es.events.snapshot import Batch, Parked, Removed
-from kai_es.kube.objects import PodGroup
+from kai_es.kube.labels import POD_GROUP_ANNOTATION
+from kai_es.kube.objects import Pod, PodGroup
 from kai_es.scheduler.reasons import codes
 from kai_es.scheduler.reasons.plain import plain_lines, pod_lines
 from kai_es.snapshot.reigns import Introduced
@@ -124,13 +125,14 @@ class Teller:
         self._gone = False
         group = world.snapshot.groups.get((row.pod.namespace, row.pod.group))
         self._group = group.group.uid if group is not None else ""
-        status = f"{row.state.status.name} {row.state.node}".strip()
+        waits = row.state.status is TaskStatus.PENDING
+        lacks = _lacks(row.pod) if waits and group is None else ""
+        status = f"{row.state.status.name} {row.state.node}{lacks}".strip()
         if status != self._status:
             self._status = status
-            what = row.state.status.name.lower().replace("_", "-")
-            what = "waiting" if row.state.status is TaskStatus.PENDING else what
+            what = "waiting" if waits else row.state.status.name.lower().replace("_", "-")
             on = f" on {row.state.node}" if row.state.node else ""
-            self._say(what, f"{what}{on}")
+            self._say(what, f"{what}{on}{lacks}")
 
     def _pod_group(self, world: World) -> None:
         entry = world.objects.get("PodGroup", self.uid)
@@ -219,6 +221,13 @@ class Teller:
                 self._say("failed", f"bind failed, {row.code}{detail}{ending}")
             case Refused():
                 self._say("refused", f"refused, {row.code}{detail}")
+
+
+def _lacks(pod: Pod) -> str:
+    """Why nobody tries a pod whose group is not there."""
+    if not pod.group:
+        return f": it names no pod group (annotation {POD_GROUP_ANNOTATION}), and waits for that"
+    return f": there is no pod group {pod.namespace}/{pod.group}, and it waits for that"
 
 
 def _group(world: World, uid: str) -> str:

@@ -121,6 +121,22 @@ def test_refusals_are_told():
     assert told(found)[-2:] == [("refused", "refused, expired"), ("waiting", "waiting")]
 
 
+def test_a_pod_whose_group_is_not_there_says_what_it_waits_for():
+    none, named = a_pod("none", group=""), a_pod("named", group="h")
+    alone = story((seen(none), seen(named)), name="ns/none")
+    assert told(alone) == [
+        (
+            "waiting",
+            "waiting: it names no pod group (annotation pod-group-name), and waits for that",
+        )
+    ]
+    found = story((seen(none), seen(named)), (seen(a_group("h")),), name="ns/named")
+    assert told(found) == [
+        ("waiting", "waiting: there is no pod group ns/h, and it waits for that"),
+        ("waiting", "waiting"),
+    ]
+
+
 def test_a_story_can_begin_at_a_checkpoint():
     found = story(*HISTORY, world=6)
     assert told(found)[0] == ("bind", "cycle 7: allocate binds ns/p to n1")
