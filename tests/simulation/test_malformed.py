@@ -153,8 +153,12 @@ async def test_malformed_objects_are_visible_and_the_rest_goes_on(site):
     assert parked["negative"]["uid"] == negative["metadata"]["uid"]
     assert "scheduling.run.ai/v9" in parked["future"]["error"]
     space = site.api.namespace
-    await site.until_explained("podgroup", "lost", f"no-queue (queue={space}-nowhere)")
-    await site.until_explained("pod", "circular", f"queue-cycle (queue={space}-egg)")
+    await site.until_explained(
+        "podgroup", "lost", f"no-queue: Queue {space}-nowhere does not exist."
+    )
+    await site.until_explained(
+        "pod", "circular", f"queue-cycle: Queue {space}-egg is its own ancestor"
+    )
     await site.until_explained("pod", "negative", "a version cannot be read", "'-1'")
     await site.parts.ready()
     code, shown, error = site.cli("log", "verify")
