@@ -54,7 +54,6 @@ N_CEILING: Final = 800
 """Pods that a bare client creates and binds to see what the server can do."""
 READY_S: Final = 120.0
 DONE_S: Final = 600.0
-_POD_GROUPS: Final = POD_GROUPS._replace(names_only=False)
 _CRDS: Final = Path(__file__).parents[1] / "deploy" / "crds"
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WRITES: Final = ("create", "update", "patch", "delete", "deletecollection")
@@ -252,7 +251,7 @@ async def real_cluster(n_nodes: int, n_more: int = 0) -> AsyncIterator[RealClust
         reader = await closing.enter_async_context(ApiServer(endpoint))
         watching = [
             asyncio.create_task(_watch(reader, PODS, partial(_see_pod, made.seen))),
-            asyncio.create_task(_watch(reader, _POD_GROUPS, partial(_see_group, made.seen))),
+            asyncio.create_task(_watch(reader, POD_GROUPS, partial(_see_group, made.seen))),
         ]
         try:
             yield made

@@ -133,7 +133,7 @@ async def _all_bound(api: ApiServer, n_pods: int) -> bool:
 
 
 async def _all_right(api: ApiServer, n_pods: int) -> bool:
-    groups = await _list(api, POD_GROUPS._replace(names_only=False))
+    groups = await _list(api, POD_GROUPS)
     if not all(_held(one.get("status", {}).get("resourcesStatus", {})) == "1" for one in groups):
         return False
     queues = {one["metadata"]["name"]: one for one in await _list(api, QUEUES)}

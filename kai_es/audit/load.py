@@ -72,9 +72,9 @@ class Loads:
                 continue
             self._findings.checked("4 node loads")
             self._excuse(row.node, offset, why=came.get(name, ""))
-            active = _active(self._world.snapshot.pods_of_node.get(name, {}).values())
-            self._counted[name] = frozenset(pod.pod.uid for pod in active)
-            over = overload(row.node, active)
+            pods = active(self._world.snapshot.pods_of_node.get(name, {}).values())
+            self._counted[name] = frozenset(pod.pod.uid for pod in pods)
+            over = overload(row.node, pods)
             excuse = self._excused.get(name)
             if excuse is None and over:
                 self._excused[name] = _Excuse("reported", -1)
@@ -126,11 +126,15 @@ class Loads:
 def overload(node: Node, pods: Iterable[PodRow]) -> str:
     """What is given out on a node beyond what there is, in words; "" = nothing.
 
+    Args:
+        node: with its allocatable amounts.
+        pods: the active ones on it.
+
     A shared device is held by its sharers together, not by the pod that reserves it.
     """
     used: dict[str, int] = {}
     shares: dict[str, int] = {}
-    for row in _active(pods):
+    for row in pods:
         marks = row.pod.reserves_device
         for resource, amount in row.pod.spec.requests.items():
             if resource != GPU or not marks:
@@ -152,7 +156,8 @@ def overload(node: Node, pods: Iterable[PodRow]) -> str:
     return ", ".join(over)
 
 
-def _active(pods: Iterable[PodRow]) -> list[PodRow]:
+def active(pods: Iterable[PodRow]) -> list[PodRow]:
+    """Those that hold what they ask for."""
     return [row for row in pods if row.state.status in ACTIVE_USED]
 
 

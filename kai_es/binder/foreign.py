@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kai_es.binder.reservation import ENDED
-from kai_es.kube.labels import MIRROR
 from kai_es.ports.clock import Clock
-from kai_es.ports.cluster import PODS, ClusterWrites, Resource
+from kai_es.ports.cluster import PODS, ClusterWrites, foreign_requests
 from kai_es.ports.errors import AnswerError, UnavailableError
-
-REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 
 REQUESTS_FRESH_S: Final = 1.0  # a list without a group serves for so long
 SCALE_FRESH_S: Final = 1.0  # between looks at the autoscaler's pods
-NO_SUCH_KIND: Final = 404  # a list of a kind that is not defined
 
 Object = dict[str, Any]
 
@@ -53,10 +49,8 @@ class Foreign:
 
     async def _groups(self) -> tuple[frozenset[str], str]:
         try:
-            found, _ = await self._cluster.list(REQUESTS, labels=f"{MIRROR}!=true")
+            found = await foreign_requests(self._cluster)
         except (AnswerError, UnavailableError) as exc:
-            if exc.status == NO_SUCH_KIND:
-                return frozenset(), ""
             return frozenset(), f"open bind requests of other schedulers are not known: {exc}"
         return frozenset(group for one in found for group in _groups_if_open(one)), ""
 

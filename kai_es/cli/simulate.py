@@ -14,6 +14,7 @@ from kai_es.simulate.counts import positive
 from kai_es.simulate.loader import USER_AGENT, Loader
 from kai_es.simulate.workload import Sizes, Workload, generate
 
+SIZES: Final = Sizes()
 LINE_S: Final = 2.0
 """Between lines that say how far the loading is."""
 
@@ -28,8 +29,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     apiserver.add_arguments(server)
     load = commands.add_parser("load", help="create generated nodes, queues and jobs in a cluster")
     load.add_argument("--kubeconfig", metavar="FILE", help="default: $KUBECONFIG, in-cluster")
-    load.add_argument("--nodes", type=positive, default=50, metavar="N")
-    load.add_argument("--jobs", type=positive, default=400, metavar="N")
+    load.add_argument("--nodes", type=positive, default=SIZES.n_nodes, metavar="N")
+    load.add_argument("--jobs", type=positive, default=SIZES.n_jobs, metavar="N")
     load.add_argument("--seed", type=int, default=0, metavar="S")
 
 

@@ -58,8 +58,9 @@ class RenewedLease:
         self.abandon()
         await asyncio.gather(self._task, return_exceptions=True)
         self._lost.set()
-        with contextlib.suppress(UnavailableError):  # it runs out by itself; and whoever ends
-            await self._release()  # because it was cancelled must not be told something else
+        # It runs out by itself; and who ends because it was cancelled must not be told otherwise.
+        with contextlib.suppress(UnavailableError):
+            await self._release()
 
     def abandon(self) -> None:
         """Neither renew nor release: what the holder's sudden death looks like to others."""

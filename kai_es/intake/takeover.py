@@ -11,19 +11,18 @@ Reference: pkg/binder/controllers (binder.md §6, §10.3); docs/migration.md.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from kai_es.intake import metrics
-from kai_es.kube.labels import GPU_GROUP_LABEL, GPU_GROUPS_PREFIX, MIRROR
+from kai_es.kube.labels import GPU_GROUP_LABEL, GPU_GROUPS_PREFIX
 from kai_es.kube.times import time_ms
 from kai_es.ports.clock import Clock
-from kai_es.ports.cluster import PODS, ClusterWrites, Resource
+from kai_es.ports.cluster import BIND_REQUESTS, PODS, ClusterWrites, foreign_requests
 from kai_es.ports.errors import AnswerError, ConflictError, GoneError, RefusedError
 
 Object = dict[str, Any]
 
-BIND_REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 SUPERSEDED_MS: Final = 180_000
 """An attempt waits 40 s for a reservation pod and 120 s for volumes at most."""
 BUSY_S: Final = 2.0
@@ -33,8 +32,6 @@ IDLE_S: Final = 60.0
 PODS_MAX: Final = 200
 """Pods looked at at a time; of the rest it is assumed that they wait."""
 NAMED: Final = 3
-NO_SUCH_KIND: Final = 404
-"""Answer to a list of a kind that is not defined; 410 says that it has to be asked for again."""
 _ENDED: Final = ("Succeeded", "Failed")
 
 logger = logging.getLogger(__name__)
@@ -64,7 +61,7 @@ class Takeover:
             UnavailableError: the API server does not say.
         """
         try:
-            found = await self._found()
+            found = await foreign_requests(self._cluster)
             unfinished = [one for one in found if _phase(one) != "Succeeded"]
             waiting = [one for one in unfinished[:PODS_MAX] if await self._is_open(one)]
         except AnswerError as exc:  # whether there are any nobody knows: as if there were one
@@ -84,14 +81,6 @@ class Takeover:
             if self.open
             else ""
         )
-
-    async def _found(self) -> Sequence[Object]:
-        try:
-            return (await self._cluster.list(BIND_REQUESTS, labels=f"{MIRROR}!=true"))[0]
-        except GoneError as exc:
-            if exc.status != NO_SUCH_KIND:
-                raise
-            return ()  # no KAI was ever here
 
     async def _is_open(self, request: Object) -> bool:
         """Whether a request can still be executed."""

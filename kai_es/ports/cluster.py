@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from kai_es.events.requests import Answer
+from kai_es.kube.labels import MIRROR
+from kai_es.ports.errors import GoneError
 
 
 class Resource(NamedTuple):
@@ -21,6 +23,9 @@ class Resource(NamedTuple):
 
 PODS: Final = Resource("Pod", "v1", "pods")
 NODES: Final = Resource("Node", "v1", "nodes")
+BIND_REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
+NO_SUCH_KIND: Final = 404
+"""Answer to a list of a kind that is not defined; 410 says that it has to be asked for again."""
 
 
 class Page(NamedTuple):
@@ -179,3 +184,18 @@ class ClusterWrites(Protocol):
         what the pod became, its metadata at least.
         """
         ...
+
+
+async def foreign_requests(cluster: ClusterWrites) -> Sequence[dict[str, Any]]:
+    """BindRequest objects that another scheduler has made; none where there is no such kind.
+
+    Raises:
+        AnswerError, UnavailableError: whether there are any is not known.
+    """
+    try:
+        found, _ = await cluster.list(BIND_REQUESTS, labels=f"{MIRROR}!=true")
+    except GoneError as exc:
+        if exc.status != NO_SUCH_KIND:
+            raise
+        return ()
+    return found

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_es.audit.load import overload
+from kai_es.audit.load import active, overload
 from kai_es.audit.story import ENDED
 from kai_es.events.decisions import Bind, Cycle, Evict
 from kai_es.events.snapshot import Batch
@@ -88,7 +88,7 @@ def overcommitted(world: World) -> list[str]:
     return [
         name
         for name, pods in sorted(world.snapshot.pods_of_node.items())
-        if (row := nodes.get(name)) is not None and overload(row.node, pods.values())
+        if (row := nodes.get(name)) is not None and overload(row.node, active(pods.values()))
     ]
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_S: Final = 0.2
@@ -47,12 +49,14 @@ class Child:
 
     def cpu_s(self) -> float:
         """CPU that it has used in this life, 0 while it does not run."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text()
-        except OSError:
+        pid = self.pid
+        if pid is None:
             return 0.0
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.NoSuchProcess:
+            return 0.0
+        return float(times.user + times.system)
 
 
 class Supervisor:

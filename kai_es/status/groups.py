@@ -26,10 +26,7 @@ from kai_es.status.conditions import (
 from kai_es.status.patch import Patch, decoded, difference
 from kai_es.status.tally import Sums
 
-POD_GROUPS: Final = Resource(
-    "PodGroup", KINDS["PodGroup"].api_version, "podgroups", names_only=True
-)
-"""As it is written: of the answer only the version is looked at."""
+POD_GROUPS: Final = Resource("PodGroup", KINDS["PodGroup"].api_version, "podgroups")
 
 Resources = dict[str, dict[str, str]]
 

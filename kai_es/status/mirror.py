@@ -12,14 +12,13 @@ from typing import Any, Final, NamedTuple
 from kai_es.events.requests import AttemptFailed, Bound, Refused
 from kai_es.kube.labels import MIRROR, NODE_POOL_LABEL
 from kai_es.kube.objects import Pod
-from kai_es.ports.cluster import ClusterWrites, Resource
+from kai_es.ports.cluster import BIND_REQUESTS, ClusterWrites
 from kai_es.ports.errors import ConflictError, GoneError
 from kai_es.scheduler.dump import bind_request_spec
 from kai_es.snapshot.lifecycle import Request
 from kai_es.snapshot.world import World
 from kai_es.status.pods import error_of
 
-BIND_REQUESTS: Final = Resource("BindRequest", "scheduling.run.ai/v1alpha2", "bindrequests")
 TRUE: Final = "true"
 
 

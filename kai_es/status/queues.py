@@ -11,7 +11,7 @@ from kai_es.status.conditions import as_of_condition
 from kai_es.status.patch import Patch, decoded, difference
 from kai_es.status.tally import Sums
 
-QUEUES: Final = Resource("Queue", KINDS["Queue"].api_version, "queues", names_only=True)
+QUEUES: Final = Resource("Queue", KINDS["Queue"].api_version, "queues")
 
 
 def totals_of(sums: Sums) -> dict[str, Any]:

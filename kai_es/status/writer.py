@@ -151,7 +151,7 @@ class Writer:
         self.check()
         if isinstance(write, Patch):
             return await self._cluster.patch(
-                write.resource,
+                write.resource._replace(names_only=True),  # only the version is looked at
                 write.namespace,
                 write.name,
                 write.changes,

@@ -7,7 +7,6 @@ import asyncio
 
 import pytest
 
-from kai_es.binder.foreign import REQUESTS
 from kai_es.binder.reservation import reservation_name
 from kai_es.binder.sharing import CONFIG_MAPS
 from kai_es.events.catalogue import OBJECTS
@@ -16,7 +15,7 @@ from kai_es.events.objects import ObjectDeleted
 from kai_es.events.requests import AttemptFailed, Bound, Refused
 from kai_es.kube.labels import CLOSED_REQUEST, GPU_INDEX, RECEIVED_RESOURCE_TYPE, RESERVATION_APP
 from kai_es.kube.parse_pod import parse_pod
-from kai_es.ports.cluster import PODS
+from kai_es.ports.cluster import BIND_REQUESTS, PODS
 from kai_es.ports.errors import DeniedError, GoneError, RefusedError, UnavailableError
 from kai_es.ports.eventlog import Out
 from kai_es.simulate.cluster_local import LocalCluster
@@ -500,7 +499,7 @@ class Unsaid(LocalCluster):
         self.exc, self.says = exc, False
 
     async def list(self, resource, namespace="", **selectors):
-        if resource == REQUESTS and not self.says:
+        if resource == BIND_REQUESTS and not self.says:
             raise self.exc
         return await super().list(resource, namespace, **selectors)
 
@@ -546,7 +545,7 @@ async def test_reservation_goes_as_soon_as_the_request_of_another_that_named_it_
         requests, n_asked = ({"spec": {"selectedGPUGroups": list(SINGLE)}},), 0
 
         async def list(self, resource, namespace="", **selectors):
-            if resource == REQUESTS:
+            if resource == BIND_REQUESTS:
                 Known.n_asked += 1
                 return Known.requests, 1
             return await super().list(resource, namespace, **selectors)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kai_es.intake.takeover import BIND_REQUESTS, BUSY_S, SUPERSEDED_MS, Takeover
+from kai_es.intake.takeover import BUSY_S, SUPERSEDED_MS, Takeover
 from kai_es.kube.times import rfc3339
-from kai_es.ports.cluster import PODS
+from kai_es.ports.cluster import BIND_REQUESTS, PODS
 from kai_es.ports.errors import ConflictError, GoneError, RefusedError
 
 NOW_MS = 1_790_000_000_000
