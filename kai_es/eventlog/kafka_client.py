@@ -100,7 +100,8 @@ class Worker:
         self._calls.put((future, call))
         done = asyncio.wrap_future(future)
         done.add_done_callback(_seen)  # nobody may be waiting any more when it fails
-        return await asyncio.wait_for(asyncio.shield(done), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.shield(done)
 
     def stop(self) -> None:
         """End after the calls that are waiting."""

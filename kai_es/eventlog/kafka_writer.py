@@ -147,7 +147,8 @@ class TransactionWriter:
         A transaction left open would hold back all readers until its time limit.
         """
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._commits.idle(), CLOSE_S)
+            async with asyncio.timeout(CLOSE_S):
+                await self._commits.idle()
         self._end("it was closed")
 
     def _end(self, why: str) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kai_es.runtime.part import STOP_S, Part
 
@@ -33,8 +33,7 @@ async def run_crew(parts: Sequence[Part], stop: asyncio.Event) -> None:
             await _stop(part, tasks[part.name])
     finally:
         stopping.cancel()
-        for task in tasks.values():
-            task.cancel()
+        await _end(tasks.values())
         await asyncio.gather(*tasks.values(), stopping, return_exceptions=True)
 
 
@@ -50,7 +49,20 @@ async def _stop(part: Part, task: asyncio.Task[None]) -> None:
     done, _ = await asyncio.wait((task,), timeout=STOP_S)
     if not done:
         logger.warning("part does not stop, cancelled", extra={"part": part.name})
-        task.cancel()
-        await asyncio.wait((task,))
+        await _end((task,))
     if not task.cancelled():
         task.result()
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: what a library makes of a cancellation, nobody knows.
+
+    A process of which one part goes on after the others ended would be half dead for ever.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=STOP_S)
+        for task in left:
+            logger.warning("part does not end, cancelled again", extra={"part": task.get_name()})

@@ -88,7 +88,8 @@ class Supervisor:
             os.kill(child.pid, signal.SIGTERM)
         task = self._tasks.pop(name)
         try:
-            await asyncio.wait_for(asyncio.shield(task), STOP_TIMEOUT_S)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await asyncio.shield(task)
         except TimeoutError:
             logger.warning("child does not stop, killed", extra={"child": name})
             if child.pid is not None:

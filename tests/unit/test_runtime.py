@@ -1,13 +1,18 @@
 import asyncio
+import contextlib
+import math
 import os
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 from prometheus_client import REGISTRY
 
 from kai_es.cli import up
+from kai_es.eventlog.kafka_client import Worker
 from kai_es.ports.errors import ConfigError
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.crew import PartEndedError, run_crew
@@ -17,6 +22,7 @@ from kai_es.runtime.part import Part
 from kai_es.runtime.parts import NAMES, made
 from kai_es.runtime.settings import Settings, default_data
 from kai_es.runtime.supervise import Child, Supervisor
+from tests.histories.virtual import run_virtual
 
 KUBECONFIG = """
 apiVersion: v1
@@ -135,6 +141,49 @@ async def test_a_part_that_ends_by_itself_is_an_error():
 
     with pytest.raises(PartEndedError, match="a ended"):
         await run_crew([Part(name="a", run=ends)], asyncio.Event())
+
+
+def test_a_part_that_loses_a_cancellation_is_told_again():
+    """One of which a library forgot it led on alone, for ever, and its process did not end."""
+
+    async def fails():
+        await asyncio.sleep(1)
+        raise ValueError("the first to end")
+
+    async def forgets():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(math.inf)
+        await asyncio.sleep(math.inf)
+
+    async def scenario():
+        parts = [Part(name="a", run=fails), Part(name="b", run=forgets)]
+        async with asyncio.timeout(60):
+            await run_crew(parts, asyncio.Event())
+
+    with pytest.raises(ValueError, match="the first to end"):
+        run_virtual(scenario())
+
+
+@pytest.mark.parametrize("n_turns", range(5))
+async def test_a_call_in_a_thread_that_ends_as_it_is_cancelled_ends_cancelled(n_turns):
+    """`asyncio.wait_for` gave the result instead, and who had been cancelled went on."""
+    worker, gate, ended = Worker("t"), threading.Event(), threading.Event()
+
+    def call():
+        gate.wait()
+        ended.set()
+
+    calling = asyncio.create_task(worker.run(call, timeout_s=60))
+    await asyncio.sleep(0.01)
+    gate.set()
+    ended.wait()
+    time.sleep(0.01)  # the loop is to find the result at its next turn
+    for _ in range(n_turns):
+        await asyncio.sleep(0)
+    worker.stop()
+    if calling.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await calling
 
 
 async def test_a_killed_child_comes_back_and_a_stopped_one_does_not(tmp_path):
