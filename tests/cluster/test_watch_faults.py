@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.faults import trouble
 
-TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=1")
+TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=2")
 """429 as soon as two requests of an ordinary user are served at once."""
 
 
@@ -18,8 +18,8 @@ def server_to_break(uncached):
 async def test_no_object_is_missed(server_to_break, tmp_path, monkeypatch):
     server = server_to_break
     monkeypatch.setattr("kai_es.intake.reflector.PAGE", 5)
-    monkeypatch.setattr("kai_es.intake.reflector.UNSERVED_S", 1.0)
-    monkeypatch.setattr("kai_es.intake.reflector.PAUSE_S", (0.1, 1.0))
+    monkeypatch.setattr("kai_es.intake.reflector.UNSERVED_S", 0.3)
+    monkeypatch.setattr("kai_es.intake.reflector.PAUSE_S", (0.05, 0.3))
     async with trouble(server, tmp_path) as it:
         await it.users.work(60)
         await it.settled()

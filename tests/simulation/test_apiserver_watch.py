@@ -111,12 +111,15 @@ def test_watch_by_node_sees_bound_pods_only(api: Api):
         assert shown(next(events)) == ("ADDED", "bound")
 
 
-def test_watch_of_another_namespace_stays_silent(api: Api):
+def test_watch_of_another_namespace_sees_that_one_only(api: Api):
+    other = f"other-{api.namespace}"
+    api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": other}})
+    pods = f"/api/v1/namespaces/{other}/pods"
     rv = list_rv(api, PODS)
-    other = f"/api/v1/namespaces/other-{api.namespace}/pods"
-    with api.watch(f"{other}?resourceVersion={rv}&timeoutSeconds=1") as events:
-        api.pod("a")
-        assert list(events) == []
+    with api.watch(f"{pods}?resourceVersion={rv}&timeoutSeconds=20") as events:
+        api.pod("here")
+        api.ok("POST", pods, a_pod("there"))
+        assert shown(next(events)) == ("ADDED", "there")
 
 
 def test_watch_at_a_compacted_version_is_an_error_event(api: Api):
