@@ -38,7 +38,8 @@ _API_OPTIONS: Final = (
     "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
     "--authorization-mode=RBAC",
     # Without a controller manager nobody makes default service accounts or calls nodes ready.
-    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+    # LimitRanger holds up the first pod of a namespace by 90 ms; no test sets limits.
+    "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,LimitRanger",
     # Who names an owner that it blocks the deletion of must be allowed to.
     "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
     "--allow-privileged=true",
