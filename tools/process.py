@@ -1,7 +1,9 @@
 """Child processes that never outlive their parent, and what servers need to start."""
 
+import contextlib
 import ctypes
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,17 +20,35 @@ STOP_S: Final = 10.0
 
 _PR_SET_PDEATHSIG: Final = 1
 
+_FIRST_PORT: Final = 10240
+_FIRST_GIVEN: Final = 32768  # where the system does not say; macOS begins at 49152
+
 _parent = ThreadPoolExecutor(1, "parent-of-servers")
 """Linux sends the death signal when the *thread* that started the child ends, so that must be one
 that lives as long as the process, not a thread of some event loop's pool."""
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on, and that no connection will be given.
+
+    A server that starts again must find its port free. One that the system gives to connections
+    may be the near end of somebody's by then, even of a client's that calls the server itself.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+
+
+def _fixed_ports() -> range:
+    """Below those that the system gives to connections."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text().split()[0]) if given.exists() else _FIRST_GIVEN
+    return range(_FIRST_PORT, max(first, 2 * _FIRST_PORT))
+
+
+_PORTS: Final = _fixed_ports()
 
 
 def start(
