@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from kai_es.events.decisions import Bind, Cycle, Evict, Pipeline, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
-from kai_es.events.snapshot import Batch, Parked, Removed
+from kai_es.events.snapshot import Batch, Parked, ParkingEnded, Removed
 from kai_es.kube.labels import POD_GROUP_ANNOTATION
 from kai_es.kube.objects import Pod, PodGroup
 from kai_es.scheduler.reasons import codes
@@ -85,6 +85,8 @@ class Teller:
                     self._result(row)
                 case Parked() if row.uid == self.uid:
                     self._say("parked", f"a version cannot be read: {row.error}")
+                case ParkingEnded() if row.uid == self.uid:
+                    self._say("discarded", "the version that cannot be read was discarded by hand")
                 case Removed() if row.uid == self.uid and not (self._status or self._gone):
                     self._gone = True  # no version of it could ever be read
                     self._say("deleted", "deleted")

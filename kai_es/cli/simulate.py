@@ -32,19 +32,28 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     load.add_argument("--nodes", type=positive, default=SIZES.n_nodes, metavar="N")
     load.add_argument("--jobs", type=positive, default=SIZES.n_jobs, metavar="N")
     load.add_argument("--seed", type=int, default=0, metavar="S")
+    load.add_argument(
+        "--prefix",
+        default=SIZES.prefix,
+        metavar="NAME",
+        help="of the names of jobs (default: %(default)s); another one adds work to a cluster",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Do the subcommand."""
     if args.simulate_command == "apiserver":
         return apiserver.run(args)
-    workload = generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs))
-    n_pods = asyncio.run(_load(args.kubeconfig, workload))
+    workload = generate(args.seed, Sizes(n_nodes=args.nodes, n_jobs=args.jobs, prefix=args.prefix))
+    loader = asyncio.run(_load(args.kubeconfig, workload))
+    n_pods = loader.n_pods - loader.n_found
     sys.stdout.write(f"created: {n_pods} pods of {args.jobs} jobs on {args.nodes} nodes\n")
+    if loader.n_found:
+        _say(f"{loader.n_found} pods were there before and stay: --prefix gives jobs other names")
     return OK
 
 
-async def _load(kubeconfig: str | None, workload: Workload) -> int:
+async def _load(kubeconfig: str | None, workload: Workload) -> Loader:
     async with Client(found(kubeconfig), USER_AGENT) as client:
         loader = Loader(client, SystemClock())
         _say(f"creating {len(workload.nodes)} nodes and {len(workload.queues)} queues")
@@ -55,7 +64,7 @@ async def _load(kubeconfig: str | None, workload: Workload) -> int:
             await loading
         finally:
             loading.cancel()
-    return loader.n_pods
+    return loader
 
 
 def _line(loader: Loader, workload: Workload) -> str:

@@ -61,7 +61,7 @@ async def _up(args: argparse.Namespace) -> None:
         if args.simulate:
             await stack.start_cluster(seed=0)
         stack.start_parts(ALL_PARTS, listen=args.listen)
-        sys.stderr.write(f"kai-es runs; log lines in {stack.instance.logs}, stop with ^C\n")
+        sys.stderr.write(f"starting kai-es; log lines in {stack.instance.logs}, stop with ^C\n")
         await race(stop.wait(), watch(stack))
 
 

@@ -6,6 +6,7 @@ threads (0.16 against 0.5 to 0.7 ms for a small POST, 32 in flight).
 """
 
 import asyncio
+import os
 import ssl
 from pathlib import Path
 from time import monotonic
@@ -84,11 +85,13 @@ class Endpoint:
 
 
 def from_kubeconfig(path: str, *, context: str | None = None) -> Endpoint:
-    """The API server of a kubeconfig file.
+    """The API server of a kubeconfig file, or of several, as `KUBECONFIG` lists them.
 
     Raises:
         ConfigError: the file, the context or what it refers to cannot be used.
     """
+    if not any(Path(one).expanduser().is_file() for one in path.split(os.pathsep)):
+        raise ConfigError(f"kubeconfig {path}: no such file; give --kubeconfig one that is there")
     settings = Configuration()
     try:
         kube_config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -127,8 +130,7 @@ def found(kubeconfig: str | None) -> Endpoint:
         return from_kubeconfig(kubeconfig)
     if Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists():
         return in_cluster()
-    default = str(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(":", maxsplit=1)[0]
-    return from_kubeconfig(str(Path(default).expanduser()))
+    return from_kubeconfig(str(kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
 
 
 def _tls(settings: Configuration) -> ssl.SSLContext:

@@ -35,7 +35,8 @@ class Loader:
     """Creates objects, at most `CONNECTIONS` at a time.
 
     rate_per_s: creations per second, None = as fast as it goes.
-    n_groups, n_pods: created so far.
+    n_groups, n_pods: created so far, or found there.
+    n_found: of the pods, those that were there before.
     """
 
     client: Client
@@ -43,6 +44,7 @@ class Loader:
     rate_per_s: float | None = None
     n_groups: int = 0
     n_pods: int = 0
+    n_found: int = 0
     _next_s: float = 0.0
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONNECTIONS))
 
@@ -101,12 +103,13 @@ class Loader:
         what = f"{kind.kind} {meta.get('namespace', '')}/{meta['name']}"
         async with self._slots:
             await self._pace()
-            for pause in RETRY_S:
+            for n, pause in enumerate(RETRY_S):
                 status, answer = await self._try("POST", path, body)
                 if 400 <= status < 500 and status not in _AGAIN:
                     text = f"{what}: {answer[:500].decode(errors='replace')}"
                     raise RefusedError(text, status=status)
                 if status == 409:
+                    self.n_found += kind is POD and n == 0
                     status, answer = await self._try("GET", f"{path}/{meta['name']}", b"")
                 if status in (200, 201):
                     return msgspec.json.decode(answer, type=dict[str, Any])

@@ -214,12 +214,16 @@ MEMORY_PER_CPU_MIB: Final = 2_048
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much to generate; the defaults are those of the demo."""
+    """How much to generate; the defaults are those of the demo.
+
+    prefix: of the names of jobs.
+    """
 
     n_nodes: int = 50
     n_jobs: int = 400
     n_queues: int = 4
     arrival_s: float = ARRIVAL_S
+    prefix: str = "job"
 
     def __post_init__(self) -> None:
         for field in ("n_nodes", "n_jobs", "n_queues"):
@@ -254,7 +258,8 @@ def generate(seed: int, sizes: Sizes | None = None) -> Workload:
         queues=queues,
         priority_classes=priority_classes(),
         jobs=tuple(
-            _job(chance, i, int(at_s * 1000), shapes, quotas) for i, at_s in enumerate(times)
+            _job(chance, f"{sizes.prefix}-{i:05d}", int(at_s * 1000), shapes, quotas)
+            for i, at_s in enumerate(times)
         ),
     )
 
@@ -275,7 +280,7 @@ def _queues(n_leaves: int, n_gpus: int) -> tuple[tuple[Object, ...], dict[str, i
 
 def _job(
     chance: random.Random,
-    number: int,
+    name: str,
     at_ms: int,
     shapes: Sequence[NodeShape],
     quotas: dict[str, int],
@@ -286,7 +291,7 @@ def _job(
     if PRIORITY_CLASSES[priority_class] >= 100 and form.n_pods * form.n_gpus > quotas[team] // 2:
         priority_class = "train"  # what cannot be preempted must fit into the quota
     group = pod_group(
-        f"job-{number:05d}",
+        name,
         namespace=team,
         queue_name=team,
         min_member=form.min_member,
@@ -300,7 +305,7 @@ def _job(
         requests[GPU_RESOURCE] = str(form.n_gpus)
     run_s = chance.uniform(*RUN_S)
     pods = tuple(
-        pod(f"job-{number:05d}-{i}", group, requests, run_s=run_s, annotations={RECREATE: "true"})
+        pod(f"{name}-{i}", group, requests, run_s=run_s, annotations={RECREATE: "true"})
         for i in range(form.n_pods)
     )
     return Job(at_ms, group, pods)

@@ -61,9 +61,17 @@ async def test_everything_is_created_and_pods_carry_the_stamp(cluster: Simulated
 
 
 async def test_loading_again_adds_nothing(cluster: SimulatedCluster):
-    await load(cluster, SMALL)
-    await load(cluster, SMALL)
+    assert (await load(cluster, SMALL)).n_found == 0
+    assert (await load(cluster, SMALL)).n_found == SMALL.n_pods
     assert counts(cluster) == expected(SMALL)
+
+
+async def test_another_prefix_adds_work(cluster: SimulatedCluster):
+    await load(cluster, SMALL)
+    sizes = Sizes(n_nodes=5, n_jobs=30, n_queues=2, arrival_s=0.2, prefix="more")
+    more = generate(1, sizes)
+    assert (await load(cluster, more)).n_found == 0
+    assert counts(cluster)["Pod"] == SMALL.n_pods + more.n_pods
 
 
 async def test_faults_are_ridden_out(cluster: SimulatedCluster):

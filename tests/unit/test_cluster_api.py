@@ -257,6 +257,25 @@ def test_unusable_kubeconfig_names_the_file(tmp_path, content):
         from_kubeconfig(str(path))
 
 
+def test_kubeconfig_that_is_not_there_is_told_so(tmp_path):
+    with pytest.raises(ConfigError, match=r"nofile: no such file; give --kubeconfig"):
+        from_kubeconfig(str(tmp_path / "nofile"))
+
+
+def test_files_that_are_listed_count_together(tmp_path):
+    parts = {
+        "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    }
+    paths = [tmp_path / "nofile"]
+    for name, part in parts.items():
+        paths.append(tmp_path / name)
+        paths[-1].write_text(yaml.safe_dump({"current-context": "c", name: part}))
+    endpoint = from_kubeconfig(":".join(map(str, paths)))
+    assert endpoint.url == "http://127.0.0.1:1"
+
+
 def test_kubeconfig_gives_address_and_token(tmp_path):
     path = tmp_path / "config"
     path.write_text(

@@ -4,7 +4,7 @@ from kai_es.audit.explain import UnknownNameError, explain
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Reason
-from kai_es.events.snapshot import Parked, Removed
+from kai_es.events.snapshot import Parked, ParkingEnded, Removed
 from kai_es.kube.labels import GPU_MICRO
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
@@ -183,6 +183,8 @@ def test_a_pod_of_which_no_version_can_be_read_has_a_story():
     assert (found.uid, found.lines) == ("u", [])
     other = a_pod("bad")
     assert story((parked, seen(other)), name="bad").uid == other.uid
+    ended = ParkingEnded(kind="Pod", uid="u", rv=1, incarnation=0)
+    assert told(story((parked,), (ended,), name="bad"))[-1][0] == "discarded"
     removed = Removed(kind="Pod", uid="u", rv=2, incarnation=0)
     assert told(story((parked,), (removed,), name="bad"))[-1] == ("deleted", "deleted")
 
