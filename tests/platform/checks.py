@@ -9,9 +9,10 @@ import sqlalchemy
 from kai_es.audit.cycles import recorded_cycles
 from kai_es.audit.replay import replay
 from kai_es.audit.verify import verify
+from kai_es.binder.plan import EXPIRED
 from kai_es.events.catalogue import BIND_RESULTS, TOPICS
 from kai_es.events.codec import decode, unpack
-from kai_es.events.requests import is_final
+from kai_es.events.requests import Refused, is_final
 from kai_es.ports.eventlog import Position
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.parts import catch_up
@@ -74,16 +75,22 @@ async def log_holds(log, checkpoints):
 
 
 async def one_result_each(log):
-    """2, 3: every request has results of one final kind, and no bind follows a refusal."""
-    finals = defaultdict(set)
+    """2, 3: every request has results of one final kind, and no bind follows a refusal.
+
+    Returns uids of pods of which a request was too old once a binder came to it.
+    """
+    finals, expired = defaultdict(set), set()
     for partition in range(TOPICS[BIND_RESULTS].partitions):
         async for chunk in log.read(BIND_RESULTS, partition, Position(0), follow=False):
             for entry in chunk:
                 result = unpack(decode(entry.value))
                 if is_final(result):
                     finals[result.request_id].add(type(result).__name__)
+                if isinstance(result, Refused) and result.code == EXPIRED:
+                    expired.add(result.pod_uid)
     odd = [f"{request}: {kinds}" for request, kinds in finals.items() if len(kinds) > 1]
     assert not odd, f"{len(odd)} requests with several final results: {odd[:3]}"
+    return expired
 
 
 async def books_exact(settings, engine, log):

@@ -74,10 +74,11 @@ async def a_run(root, seed, form):
             await checks.truth(platform.settings, platform.instance.cluster, view.world)
         await platform.stop_parts()
         bound = checks.no_double_bind(platform.instance.cluster)
-        assert len(bound) >= workload.n_pods
         async with open_log(platform.settings) as opened:
             cycles = await checks.log_holds(opened.log, PostgresCheckpoints(platform.engine))
-            await checks.one_result_each(opened.log)
+            expired = await checks.one_result_each(opened.log)
+            # While nothing was bound for two minutes the others of a gang may have ended.
+            assert len(bound.keys() | expired) >= workload.n_pods
             await checks.books_exact(platform.settings, platform.engine, opened.log)
         if HISTORY in form.config:
             assert any(recorded.cycle.inputs.usage for recorded in cycles), "it never counted"
