@@ -19,6 +19,7 @@ import kai_es.binder.service
 import kai_es.cycle.loop
 import kai_es.intake.publisher
 import kai_es.snapshot.display
+import kai_es.snapshot.parking
 import kai_es.status.writer
 import projectors.usage
 import streams.snapshot
@@ -206,6 +207,12 @@ _lease_mutant(streams.snapshot, "snapshot")
 _lease_mutant(kai_es.cycle.loop, "scheduler")
 _lease_mutant(kai_es.binder.results, "binder", is_answered=True)
 _lease_mutant(kai_es.binder.leased, "binder")
+
+
+@mutant("15", first=1)
+def what_cannot_be_read_takes_no_room(patch):
+    """A node stays open beside a pod on it that is parked."""
+    patch.setattr(kai_es.snapshot.parking, "closed_node", lambda *_: "")
 
 
 # -- replay and usage

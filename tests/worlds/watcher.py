@@ -7,7 +7,7 @@ from kai_es.audit.reading import Reading
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Bind, Cycle
-from kai_es.events.snapshot import Removed, Upserted
+from kai_es.events.snapshot import Parked, Removed, Upserted
 from kai_es.intake.index import FIRST_INCARNATION
 from kai_es.kube.labels import NODE_POOL_LABEL
 from kai_es.kube.objects import Node, Pod, PodGroup
@@ -150,6 +150,16 @@ class Watcher:
                 continue
             if uid not in world.snapshot.pods_of_node.get(pod.node, {}):
                 self._violated("15", f"pod {pod.name} on {pod.node} is not accounted there")
+        for parked in world.parking.entries.values():
+            if not isinstance(parked, Parked) or parked.kind != "Pod":
+                continue
+            row = world.snapshot.nodes.get(parked.node)
+            if row is None or row.closed or parked.phase in ENDED_PHASES:
+                continue
+            pod = world.snapshot.pods_of_node.get(parked.node, {}).get(parked.uid)
+            if pod is None or pod.pod.spec.requests != parked.requests:
+                text = f"pod {parked.name}, which cannot be read, is not accounted on {parked.node}"
+                self._violated("15", text)
 
     def _booked(self):
         usage = self._world.usage
