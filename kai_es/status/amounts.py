@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kai_es.kube.labels import CPU, GPU, MEMORY
 from kai_es.kube.quantity import parse_quantity
+from kai_es.scheduler.fairness.vectors import Vector
 
 MICRO: Final = 1_000_000
 """One whole core, byte or device."""
@@ -23,6 +25,13 @@ def count(total: dict[str, int], more: Amounts, times: int = 1) -> None:
             total[name] = now
         else:
             total.pop(name, None)
+
+
+def fair_vector(amounts: Amounts) -> Vector:
+    """CPU (milli), memory (bytes) and devices (millionths), as they are divided."""
+    cpu, memory = amounts.get(CPU, 0), amounts.get(MEMORY, 0)
+    devices = sum(amount for name, amount in amounts.items() if name.endswith(GPU))
+    return cpu * 1000 // MICRO, memory // MICRO, devices
 
 
 def quantities(amounts: Amounts) -> dict[str, str]:

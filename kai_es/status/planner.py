@@ -7,6 +7,7 @@ the log before this one could be planned.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kai_es.events.decisions import Cycle
@@ -14,16 +15,19 @@ from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
 from kai_es.events.snapshot import Batch
 from kai_es.kube.labels import DEFAULT_NODE_POOL, NODE_POOL_LABEL
 from kai_es.kube.objects import PodGroup, Queue
+from kai_es.scheduler.fairness.shares import quota_of
 from kai_es.scheduler.jobs.tree import tree_of
+from kai_es.scheduler.reasons.quota import Asked, QuotaNumbers, quota_details
 from kai_es.snapshot.ranking import Live, Rank
 from kai_es.snapshot.snapshot import PodRow
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import World
 from kai_es.status import events
+from kai_es.status.amounts import fair_vector
 from kai_es.status.conditions import Marks
 from kai_es.status.events import KubeEvent, about_group, about_pod
 from kai_es.status.follow import POD, POD_GROUP, QUEUE, Follower, News
-from kai_es.status.groups import GroupSeen, patches
+from kai_es.status.groups import GroupSeen, is_fixed, patches
 from kai_es.status.patch import Patch, Write
 from kai_es.status.pods import write_of
 from kai_es.status.queues import child_names, queue_patch
@@ -95,6 +99,8 @@ class Planner:
         self.follower = Follower(world)
         self._words: dict[str, Words] = {}
         self._unseen: dict[tuple[str, str], Rank] = {}
+        self._totals_at = -1
+        self._totals: Mapping[str, Sums] = {}
 
     # -- following
 
@@ -249,13 +255,28 @@ class Planner:
         detailed = config is not None and bool(config.settings.get("detailed_fit_errors"))
         tasks = self._tasks(group)
         pool = self._pool(group)
-        words = words_of(group, tasks, said_by(reasons), pool=pool, detailed=detailed)
+        said = said_by(reasons)
+        fixed = is_fixed(group, self.follower.priorities)
+        details = partial(self._details, fixed=fixed)
+        words = words_of(group, tasks, said, pool=pool, detailed=detailed, details=details)
         self._words[uid] = words
         component = events.scheduler_of(self.world, shard)
         return Told(
             tuple(self._events(group, words, component, now_ms)),
             tuple(one for one in words.pods if not self._says(one, words.pods[one])),
         )
+
+    def _details(self, asked: Asked, *, fixed: bool) -> dict[str, object] | None:
+        """Of the queue that refused a group, as the log says now."""
+        row = self.world.snapshot.queues.get(asked.queue)
+        if row is None:
+            return None
+        if self._totals_at != self.world.offset:  # thousands of groups may wait for one queue
+            self._totals_at, self._totals = self.world.offset, self.queue_totals()
+        quota, sums = quota_of(row.queue), self._totals[asked.queue]
+        requested, allocated, kept = map(fair_vector, sums.as_tuple())
+        numbers = QuotaNumbers(quota.deserved, quota.limit, allocated, kept, requested)
+        return quota_details(asked, numbers, fixed=fixed)
 
     def _events(
         self, group: PodGroup, words: Words, component: str, now_ms: int

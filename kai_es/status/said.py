@@ -3,8 +3,8 @@
 Reference: pkg/scheduler/cache/status_updater (scheduler-core §11.4, §12.3, apis §8.6, §8.7).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kai_es.events.decisions import Arg, Reason
 from kai_es.kube.conditions import json_text
@@ -13,6 +13,7 @@ from kai_es.kube.objects import PodGroup
 from kai_es.scheduler.jobs.tree import PodSet
 from kai_es.scheduler.reasons import codes, fit, render
 from kai_es.scheduler.reasons.fit import JobError
+from kai_es.scheduler.reasons.quota import Asked
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, TaskStatus
 from kai_es.status.conditions import UNSCHEDULABLE
 
@@ -25,6 +26,8 @@ _OF_A_TASK: Final = frozenset(
 """Reasons of a group that say which of its tasks found no node, and why."""
 
 _WAITING: Final = frozenset({TaskStatus.PENDING, TaskStatus.GATED})
+Details: TypeAlias = Callable[[Asked], Mapping[str, object] | None]
+
 _SINGLE_TRY: Final = 1
 """The one `schedulingBackoff` with which messages name the node pool."""
 
@@ -88,7 +91,13 @@ def said_by(reasons: Iterable[Reason]) -> Said:
 
 
 def words_of(
-    group: PodGroup, tasks: Sequence[Task], said: Said, *, pool: str, detailed: bool = False
+    group: PodGroup,
+    tasks: Sequence[Task],
+    said: Said,
+    *,
+    pool: str,
+    detailed: bool = False,
+    details: Details = lambda _: None,
 ) -> Words:
     """What is to be written of a group at the end of a cycle.
 
@@ -98,6 +107,7 @@ def words_of(
         said: what the cycle says.
         pool: name of its node pool.
         detailed: errors of groups in the long form.
+        details: what a condition shows of a queue that refused the group, None = nothing.
     """
     events = [Event(one.uid, WARNING, UNSCHEDULABLE, one.stranger) for one in tasks if one.stranger]
     pods = {one.uid: one.stranger for one in tasks if one.stranger}
@@ -119,7 +129,7 @@ def words_of(
     events.append(Event("", NORMAL, UNSCHEDULABLE, message))
     if any(one.status in ACTIVE_ALLOCATED for one in own):
         return Words(tuple(events), pods)
-    return Words(tuple(events), pods, (message, json_text(_reasons(said.errors))))
+    return Words(tuple(events), pods, (message, json_text(_reasons(said.errors, details))))
 
 
 def unknown_sub_group(group: PodGroup, sub_group: str) -> str:
@@ -156,5 +166,10 @@ def pool_of(group: PodGroup, pool_key: str) -> str:
     return group.labels.get(pool_key) or DEFAULT_NODE_POOL
 
 
-def _reasons(errors: Iterable[JobError]) -> list[dict[str, Any]]:
-    return [{"reason": one.reason, "message": ", ".join(one.messages)} for one in errors]
+def _reasons(errors: Iterable[JobError], details: Details) -> list[dict[str, Any]]:
+    found = []
+    for one in errors:
+        raw: dict[str, Any] = {"reason": one.reason, "message": ", ".join(one.messages)}
+        more = details(one.asked) if one.asked is not None else None
+        found.append(raw | ({} if more is None else {"details": more}))
+    return found

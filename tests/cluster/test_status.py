@@ -1,7 +1,7 @@
 """Statuses on a real API server: its status subresources, patches by type, events."""
 
 from kai_es.kube.labels import AS_OF, GROUP_STAMP, MIRROR, POD_GROUP_ANNOTATION
-from tests.cluster.parts import CIRCLE, furnish, running
+from tests.cluster.parts import CIRCLE, a_queue, furnish, running
 from tests.simulation.api_client import GROUPS, PODS, Api, a_group, a_pod
 
 GPU = "nvidia.com/gpu"
@@ -9,9 +9,11 @@ EVENTS = "/api/v1/namespaces/{ns}/events"
 BIND_REQUESTS = "/apis/scheduling.run.ai/v1alpha2/namespaces/{ns}/bindrequests"
 
 
-def job(api: Api, name: str, gpus: int) -> None:
+def job(api: Api, name: str, gpus: int, **spec: str) -> None:
     """A pod group and its pod."""
-    meta = api.ok("POST", GROUPS, a_group(name))["metadata"]
+    group = a_group(name)
+    group["spec"] |= spec
+    meta = api.ok("POST", GROUPS, group)["metadata"]
     pod = a_pod(f"{name}-0", schedulerName="kai-scheduler")
     pod["metadata"]["annotations"] = {
         POD_GROUP_ANNOTATION: name,
@@ -30,8 +32,9 @@ def resources(api: Api, name: str) -> dict:
     return status.get("resourcesStatus", {})
 
 
-def waits(api: Api, name: str) -> bool:
-    return bool(api.ok("GET", f"{GROUPS}/{name}").get("status", {}).get("schedulingConditions"))
+def waits(api: Api, name: str) -> list[dict]:
+    """Its scheduling conditions."""
+    return api.ok("GET", f"{GROUPS}/{name}").get("status", {}).get("schedulingConditions", [])
 
 
 def unschedulable(api: Api, name: str) -> bool:
@@ -49,15 +52,21 @@ def mirrored(api: Api, name: str) -> dict:
 
 async def test_statuses_on_a_real_server(cluster, kubeconfig, kubelet, tmp_path):
     furnish(cluster, 1)
+    small = a_queue("small", parent="department")
+    small["spec"]["resources"]["gpu"] = {"quota": 1, "limit": 1, "overQuotaWeight": 1}
+    cluster.ok("POST", "/apis/scheduling.run.ai/v2/queues", small)
     names = (*CIRCLE, "status")
     async with running(
         kubeconfig, tmp_path / "instance", names, mirror_bind_requests=True
     ) as parts:
         job(cluster, "runs", 2)
         job(cluster, "waits", 9)
+        job(cluster, "limited", 2, queue="small")
         held = {"cpu": "1", GPU: "2"}
         await parts.until(lambda: resources(cluster, "runs").get("allocated") == held)
-        await parts.until(lambda: waits(cluster, "waits"))
+        await parts.until(lambda: waits(cluster, "waits") and waits(cluster, "limited"))
+        (reason,) = waits(cluster, "limited")[0]["reasons"]
+        assert reason["details"]["queueDetails"]["queueResourceLimits"][GPU] == "1"
         await parts.until(lambda: "PodBound" in conditions(cluster.ok("GET", f"{PODS}/runs-0")))
         runs = cluster.ok("GET", f"{PODS}/runs-0")
         assert conditions(runs)["PodBound"]["status"] == "True"

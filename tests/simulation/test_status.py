@@ -138,6 +138,47 @@ def test_a_job_that_waits_is_told_why_and_a_placed_one_no_more():
     in_virtual_time(life)
 
 
+def test_a_job_that_is_above_a_limit_is_shown_the_numbers_of_the_queue():
+    async def life(circle):
+        await furnish(circle)
+        small = a_queue("small", "top")
+        small["spec"]["resources"]["gpu"] = {"quota": 1, "limit": 3, "overQuotaWeight": 1}
+        await circle.create(QUEUE, small)
+        circle.start()
+        await submit(circle, "runs", gpus=2, queue="small")
+        await circle.until(lambda: is_bound(circle, 1))
+        await submit(circle, "keeps", pods=2, gpus=1, queue="small", priority_class="build")
+        await submit(circle, "many", pods=4, gpus=1, min_member=2, queue="small")
+        await asyncio.sleep(20)
+        details = {}
+        for name in ("keeps", "many"):
+            (waits,) = circle.live(POD_GROUP)[name]["status"]["schedulingConditions"]
+            (reason,) = waits["reasons"]
+            assert reason["reason"] == "OverLimit"
+            details[name] = reason["details"]["queueDetails"]
+        two = {"cpu": "2000m", "memory": str(2 * 2**30), GPU: "2"}
+        nothing = {"cpu": "0m", "memory": "0", GPU: "0"}
+        assert details["many"] == {
+            "name": "small",
+            "queueRequestedResources": {"cpu": "7000m", "memory": str(7 * 2**30), GPU: "8"},
+            "queueDeservedResources": {"cpu": "0m", "memory": "0", GPU: "1"},
+            "queueAllocatedResources": {"cpu": "1000m", "memory": str(2**30), GPU: "2"},
+            "queueAllocatedNonPreemptibleResources": nothing,
+            "queueResourceLimits": {"cpu": "-1m", "memory": "-1", GPU: "3"},
+            "podGroupRequestedResources": two,
+            "podGroupRequestedNonPreemptibleResources": nothing,
+        }
+        assert details["keeps"]["podGroupRequestedNonPreemptibleResources"] == two
+        n_writes = len(circle.writes())
+        await submit(circle, "later", gpus=1, queue="team")
+        await circle.until(lambda: is_bound(circle, 2))
+        await asyncio.sleep(30)
+        again = [c for c in circle.writes()[n_writes:] if c.name in details]
+        assert not again, "numbers that change are no news"
+
+    in_virtual_time(life)
+
+
 def test_a_gang_without_its_pods_is_not_ready_and_has_no_condition():
     async def life(circle):
         await furnish(circle)

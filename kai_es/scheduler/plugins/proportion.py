@@ -7,6 +7,8 @@ Reference: pkg/scheduler/plugins/proportion/proportion.go (fairness §2 to §5).
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from kai_es.events.decisions import Arg, QueueFairShare, Reason
 from kai_es.kube.labels import CPU, GPU, MEMORY, UNLIMITED
 from kai_es.scheduler.columns.jobs import Job
@@ -40,6 +42,7 @@ from kai_es.scheduler.flags import CONSOLIDATING_RECLAIM_FREE
 from kai_es.scheduler.framework.session import Session
 from kai_es.scheduler.framework.statuses import PIPELINED, RELEASING
 from kai_es.scheduler.framework.work import Work
+from kai_es.scheduler.reasons.quota import Asked
 from kai_es.scheduler.solve.simulate import Trial
 
 _RESOURCES = (CPU, MEMORY, GPU)
@@ -284,7 +287,15 @@ class Proportion:
         """Why a job's next tasks are more than its queues may have."""
         if job.preemptible and self._unlimited[job.queue]:
             return None
-        return self._refusal(job, self._weighed(amount, memory_mib), preemptible=job.preemptible)
+        requested = self._weighed(amount, memory_mib)
+        refusal = over_capacity(
+            self._queues.path[job.queue], self.room, requested, preemptible=job.preemptible
+        )
+        if refusal is None:
+            return None
+        asked = Asked(self._queues.names[refusal.queue], requested)
+        found = self.reason(refusal)
+        return msgspec.structs.replace(found, args={**found.args, **asked.args()})
 
     def quota(self, job: Job, amount: Fair, memory_mib: int) -> Reason | None:
         """Why they are more than the quota of its queues, of a job that nobody may displace."""
@@ -316,11 +327,11 @@ class Proportion:
             device_mib=session.nodes.columns.facts[n].gpu_memory,
             flags=session.flags,
         )
-        return self._refusal(job, (cpu, memory, gpu), preemptible=job.preemptible)
-
-    def _refusal(self, job: Job, requested: Fair, *, preemptible: bool) -> Reason | None:
         refusal = over_capacity(
-            self._queues.path[job.queue], self.room, requested, preemptible=preemptible
+            self._queues.path[job.queue],
+            self.room,
+            (cpu, memory, gpu),
+            preemptible=job.preemptible,
         )
         return None if refusal is None else self.reason(refusal)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kai_es.kube.labels import DEFAULT_POD_SET
+from kai_es.scheduler.reasons.quota import Asked
 
 NO_NODE: Final = "no nodes with enough resources were found"
 NO_POD: Final = "Unable to schedule pod"
@@ -22,11 +23,13 @@ class JobError(NamedTuple):
     reason:   the reference's word for its kind.
     messages: what is counted and joined with other errors' messages.
     detailed: one line of the detailed form.
+    asked:    of a queue that refused the whole job.
     """
 
     reason: str
     messages: tuple[str, ...]
     detailed: str
+    asked: Asked | None = None
 
     @classmethod
     def of(cls, reason: str, message: str, sub_group: str = "") -> "JobError":

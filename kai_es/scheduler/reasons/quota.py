@@ -6,6 +6,7 @@ Reference: pkg/scheduler/api/unschedule_info.go (scheduler-core §12.2, fairness
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kai_es.events.decisions import Arg
 from kai_es.kube.labels import GPU_MICRO, UNLIMITED
 from kai_es.scheduler.fairness.vectors import NOTHING, Resource, Vector
 from kai_es.scheduler.reasons.amounts import CORE, GIGABYTE, humanized, raw_devices
@@ -71,6 +72,32 @@ def over_quota_text(
     )
 
 
+class Asked(NamedTuple):
+    """What a job asks for where a queue refuses it.
+
+    queue:     name of the queue object; it may be an ancestor of the job's.
+    requested: by the pods that are to be placed now.
+    """
+
+    queue: str
+    requested: Vector
+
+    def args(self) -> dict[str, Arg]:
+        """As arguments of a reason."""
+        return {"queue_name": self.queue, **dict(zip(_ASKED, self.requested, strict=True))}
+
+    @classmethod
+    def of(cls, args: Mapping[str, Arg]) -> "Asked | None":
+        """From the arguments of a reason, None = it has none of them."""
+        if "queue_name" not in args:
+            return None
+        cpu, memory, gpu = (int(args[name]) for name in _ASKED)
+        return cls(str(args["queue_name"]), (cpu, memory, gpu))
+
+
+_ASKED: Final = ("asked_cpu", "asked_memory", "asked_gpu")
+
+
 class QuotaNumbers(NamedTuple):
     """What the details of a refusal show of the queue that refused."""
 
@@ -81,27 +108,26 @@ class QuotaNumbers(NamedTuple):
     request: Vector
 
 
-def quota_details(
-    name: str, queue: QuotaNumbers, requested: Vector, *, non_preemptible: Vector = NOTHING
-) -> dict[str, object]:
+def quota_details(asked: Asked, queue: QuotaNumbers, *, fixed: bool) -> dict[str, object]:
     """`details` of a pod group's scheduling condition: the queue that refused, in quantities.
 
     Args:
-        name: of the queue object.
-        queue: its numbers.
-        requested: by the job.
-        non_preemptible: the part of it that nobody may displace.
+        asked: by the job.
+        queue: numbers of the queue.
+        fixed: nobody may displace the job.
     """
     return {
         "queueDetails": {
-            "name": name,
+            "name": asked.queue,
             "queueRequestedResources": quantities(queue.request),
             "queueDeservedResources": quantities(queue.deserved),
             "queueAllocatedResources": quantities(queue.allocated),
             "queueAllocatedNonPreemptibleResources": quantities(queue.non_preemptible),
             "queueResourceLimits": quantities(queue.limit),
-            "podGroupRequestedResources": quantities(requested),
-            "podGroupRequestedNonPreemptibleResources": quantities(non_preemptible),
+            "podGroupRequestedResources": quantities(asked.requested),
+            "podGroupRequestedNonPreemptibleResources": quantities(
+                asked.requested if fixed else NOTHING
+            ),
         }
     }
 

@@ -79,7 +79,7 @@ def _job_error(reason: Reason) -> JobError | None:
 
 def _capacity(reason: Reason) -> JobError:
     word = "OverLimit" if reason.code == codes.OVER_LIMIT else "NonPreemptibleOverQuota"
-    return JobError.of(word, capacity_text(reason))
+    return JobError.of(word, capacity_text(reason))._replace(asked=quota.Asked.of(reason.args))
 
 
 def capacity_text(reason: Reason) -> str:

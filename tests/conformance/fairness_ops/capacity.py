@@ -69,10 +69,9 @@ class Checked:
             return {"schedulable": True}
         queue = self.table.queues[refusal.queue]
         details = quota.quota_details(
-            self.table.uids[refusal.queue],
+            quota.Asked(self.table.uids[refusal.queue], requested),
             quota.QuotaNumbers(*_room(queue), vector(queue, "request")),
-            requested,
-            non_preemptible=NOTHING if self.preemptible else requested,
+            fixed=not self.preemptible,
         )
         return {
             "schedulable": False,
