@@ -10,7 +10,7 @@ from kai_es.audit.cycles import recorded_cycles
 from kai_es.audit.replay import replay
 from kai_es.audit.verify import verify
 from kai_es.binder.plan import EXPIRED
-from kai_es.events.catalogue import BIND_RESULTS, TOPICS
+from kai_es.events.catalogue import BIND_REQUESTS, BIND_RESULTS, TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.requests import Refused, is_final
 from kai_es.ports.eventlog import Position
@@ -80,17 +80,32 @@ async def one_result_each(log):
     Returns uids of pods of which a request was too old once a binder came to it.
     """
     finals, expired = defaultdict(set), set()
-    for partition in range(TOPICS[BIND_RESULTS].partitions):
-        async for chunk in log.read(BIND_RESULTS, partition, Position(0), follow=False):
-            for entry in chunk:
-                result = unpack(decode(entry.value))
-                if is_final(result):
-                    finals[result.request_id].add(type(result).__name__)
-                if isinstance(result, Refused) and result.code == EXPIRED:
-                    expired.add(result.pod_uid)
-    odd = [f"{request}: {kinds}" for request, kinds in finals.items() if len(kinds) > 1]
-    assert not odd, f"{len(odd)} requests with several final results: {odd[:3]}"
+    async for _, result in _all_of(log, BIND_RESULTS):
+        if is_final(result):
+            finals[result.request_id].add(type(result))
+        if isinstance(result, Refused) and result.code == EXPIRED:
+            expired.add(result.pod_uid)
+    odd = {request for request, kinds in finals.items() if len(kinds) > 1}
+    told = [
+        f"{topic} {where}: {record}"
+        for topic in (BIND_REQUESTS, BIND_RESULTS)
+        if odd
+        async for where, record in _all_of(log, topic)
+        if record.request_id in odd
+    ]
+    assert not odd, f"{len(odd)} requests with several final results: {told}"
     return expired
+
+
+async def _all_of(log, topic):
+    """All records of a topic, and where they stand."""
+    for partition in range(TOPICS[topic].partitions):
+        async for chunk in log.read(topic, partition, Position(0), follow=False):
+            for entry in chunk:
+                if entry.value is not None:
+                    envelope = decode(entry.value)
+                    where = f"{partition}/{entry.position} {envelope.ingest_time}"
+                    yield f"{where} {envelope.producer}", unpack(envelope)
 
 
 async def books_exact(settings, engine, log):
