@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from kafka import KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from kai_es.eventlog.batch import MAX_MESSAGE_BYTES, Coded
@@ -45,17 +45,11 @@ class TransactionWriter:
     kafka-python 3.0.12 answers InvalidProducerEpoch to a send by raising its own epoch, which
     fences the living leader. So after any error, and after an unknown outcome, the producer is
     closed at once and never used again.
-
-    Args:
-        parts: all partitions that its transactions write.
     """
 
-    def __init__(
-        self, settings: KafkaSettings, producer_id: str, parts: Sequence[TopicPartition] = ()
-    ) -> None:
+    def __init__(self, settings: KafkaSettings, producer_id: str) -> None:
         self._settings = settings
         self._producer_id = producer_id
-        self._parts = parts
         self._worker = Worker(f"log-writer-{producer_id}")
         self._producer: KafkaProducer | None = None
         self._commits = GroupCommit(self._commit)
@@ -63,12 +57,6 @@ class TransactionWriter:
 
     async def open(self) -> int:
         """Fence all older writers; their transactions are committed or aborted from here on.
-
-        What they committed is seen by every later read. A broker that stops between a commit and
-        the markers that make it visible has been seen to come back, give the producer id to the
-        next one, and show the commit only after that one's first transaction in the partition. So
-        two transactions without records are made here: their markers end whatever hangs, and the
-        second begins only when those of the first are written.
 
         Returns:
             A number that grows with every take-over of this producer id.
@@ -99,20 +87,10 @@ class TransactionWriter:
             )
         )
         self._producer.init_transactions()
-        for _ in range(2 if self._parts else 0):
-            self._mark_all(self._producer)
         # The broker's (producer id, epoch): grows with every take-over, also when the 16-bit
         # epoch overflows into a new producer id. There is no public way to it.
         current = self._producer._transaction_manager.producer_id_and_epoch
         return int(current.producer_id) << 16 | int(current.epoch)
-
-    def _mark_all(self, producer: KafkaProducer) -> None:
-        """Commit a transaction without records: a marker in each partition."""
-        producer.begin_transaction()
-        for part in self._parts:
-            # There is no public way to add a partition without a record.
-            producer._transaction_manager.maybe_add_partition_to_transaction(part)
-        producer.commit_transaction()
 
     async def append(self, records: Sequence[Coded]) -> list[Position]:
         """Append all records in one transaction.

@@ -1,6 +1,7 @@
 """The database's schema: migrations, and monthly partitions of the big tables."""
 
 import datetime
+import threading
 from collections.abc import Iterable
 from importlib import resources
 from typing import Final
@@ -24,6 +25,9 @@ PARTITIONED: Final = (
 )
 _LOCK_KEY: Final = 0x6B61692D6573  # "kai-es": advisory lock of schema changes
 
+_alembic = threading.Lock()
+"""Alembic keeps what it is at in globals: two migrations in one process must not meet."""
+
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Bring the schema to a revision; harmless when it is there, and when two try at once.
@@ -31,7 +35,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
     Raises:
         UnavailableError: database away, too old, or its schema is of a newer release.
     """
-    with mapped("migrating the database"), engine.begin() as connection:
+    with _alembic, mapped("migrating the database"), engine.begin() as connection:
         _check_server(connection)
         _lock(connection)
         _check_known(connection)
@@ -40,7 +44,7 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 def downgrade(engine: Engine, revision: str) -> None:
     """Take the schema back to an older revision; `base` drops everything."""
-    with mapped("migrating the database back"), engine.begin() as connection:
+    with _alembic, mapped("migrating the database back"), engine.begin() as connection:
         _lock(connection)
         command.downgrade(_config(connection), revision)
 

@@ -1,12 +1,10 @@
 """Two leaders of one role: nothing of the older one shows, and the newer one gets on with it."""
 
 import asyncio
-import contextlib
 import threading
 import time
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from kai_es.ports.errors import FencedError
 from tests.conformance.ports.logs import names, out
@@ -91,21 +89,6 @@ async def test_a_leader_paused_in_the_middle_of_a_transaction(world, moment):
     await new.take_over(LEADER)
     assert await names(new, "decisions", 0) == ["before", "after", "later"]
     assert await names(new, "decisions", 1) == []
-
-
-async def test_take_over_marks_every_partition_that_it_writes(world):
-    """The markers end what a broker left undecided when it stopped; no reader sees them."""
-    log = await world.open()
-    await log.take_over(LEADER)
-    ends = {}
-    with contextlib.closing(KafkaConsumer(**log.settings.client())) as consumer:
-        for name, n_partitions in (("decisions", 2), ("bindrequests", 3), ("snapshot", 1)):
-            topic = log.settings.topic(name)
-            parts = [TopicPartition(topic, n) for n in range(n_partitions)]
-            ends[name] = set(consumer.end_offsets(parts).values())
-    assert ends == {"decisions": {2}, "bindrequests": {2}, "snapshot": {0}}
-    assert set((await log.end("decisions")).values()) == {0}
-    assert await names(log, "bindrequests", 2) == []
 
 
 def pause(producer, moment):
