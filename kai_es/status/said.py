@@ -17,6 +17,8 @@ from kai_es.scheduler.reasons.quota import Asked
 from kai_es.snapshot.status import ACTIVE_ALLOCATED, ACTIVE_USED, TaskStatus
 from kai_es.status.conditions import UNSCHEDULABLE
 
+Details: TypeAlias = Callable[[Asked], Mapping[str, object] | None]
+
 NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 
@@ -26,8 +28,6 @@ _OF_A_TASK: Final = frozenset(
 """Reasons of a group that say which of its tasks found no node, and why."""
 
 _WAITING: Final = frozenset({TaskStatus.PENDING, TaskStatus.GATED})
-Details: TypeAlias = Callable[[Asked], Mapping[str, object] | None]
-
 _SINGLE_TRY: Final = 1
 """The one `schedulingBackoff` with which messages name the node pool."""
 

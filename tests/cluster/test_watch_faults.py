@@ -7,7 +7,7 @@ import pytest
 from tests.cluster.faults import trouble
 
 TURNS_AWAY = ("--enable-priority-and-fairness=false", "--max-requests-inflight=2")
-"""429 as soon as two requests of an ordinary user are served at once."""
+"""429 as soon as three requests of an ordinary user are served at once."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def test_no_object_is_missed(server_to_break, tmp_path, monkeypatch):
         assert it.port.refused["list", 410] > 0
 
         # Servers that are killed under everybody's hands. Then fifteen kinds are listed or watched
-        # at once, and the server serves one request at a time.
+        # at once, and the server serves two requests at a time.
         server.options += TURNS_AWAY
         busy = asyncio.create_task(it.users.work_on())
         await it.restart_api()
