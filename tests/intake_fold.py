@@ -1,5 +1,6 @@
 """What the topic `objects` amounts to, by the ranking of architecture §2, in plain Python."""
 
+import asyncio
 from typing import NamedTuple
 
 from kai_es.events.catalogue import OBJECTS, OBJECTS_INDEX, TOPICS
@@ -17,10 +18,14 @@ class Folded(NamedTuple):
 
 
 async def records_of(eventlog, topic):
-    for partition, start in sorted((await eventlog.begin(topic)).items()):
-        async for entries in eventlog.read(topic, partition, start, follow=False):
-            for entry in entries:
-                yield partition, entry
+    async def read(partition, start):
+        chunks = eventlog.read(topic, partition, start, follow=False)
+        return [(partition, entry) async for entries in chunks for entry in entries]
+
+    begins = sorted((await eventlog.begin(topic)).items())
+    for records in await asyncio.gather(*(read(*begin) for begin in begins)):
+        for record in records:
+            yield record
 
 
 async def fold(eventlog) -> Folded:

@@ -59,6 +59,7 @@ Configuration:
     Console: {name: STDOUT, PatternLayout: {pattern: "%d %p %c{1} %m%n"}}
   Loggers:
     Root: {level: warn, AppenderRef: {ref: STDOUT}}
+    Logger: {name: kafka.coordinator.transaction, level: info}
 """
 
 _JVM: Final = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

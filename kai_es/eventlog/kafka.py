@@ -19,7 +19,7 @@ from kai_es.eventlog.kafka_reader import Feed, Fetcher, a_consumer
 from kai_es.eventlog.kafka_topics import provision
 from kai_es.eventlog.kafka_writer import SingleWriter, TransactionWriter
 from kai_es.eventlog.tail import IDLE_S
-from kai_es.events.catalogue import TOPICS, Topic
+from kai_es.events.catalogue import SCHEMAS, TOPICS, Topic
 from kai_es.events.envelope import Envelope
 from kai_es.ports.errors import CorruptLogError, FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import Entry, Epoch, Out, Position
@@ -68,7 +68,7 @@ class KafkaLog:
         former = self._writers.pop(producer_id, None)
         if former is not None:
             await former[1].close()
-        writer = TransactionWriter(self.settings, producer_id)
+        writer = TransactionWriter(self.settings, producer_id, self._written_by(producer_id))
         epoch = Epoch(producer_id, await writer.open())
         self._writers[producer_id] = (epoch, writer)
         return epoch
@@ -152,6 +152,14 @@ class KafkaLog:
         """See the port."""
         await self.open()
         return _by_partition(await self._looker.ends(self._parts(topic)))
+
+    def _written_by(self, producer_id: str) -> list[TopicPartition]:
+        """The partitions of what the owner of records of this name writes, e.g. `scheduler-a`."""
+        owner = producer_id.partition("-")[0]
+        topics = {t for schema in SCHEMAS.values() if schema.owner == owner for t in schema.topics}
+        return [
+            part for topic in sorted(topics & self._topics.keys()) for part in self._parts(topic)
+        ]
 
     def _parts(self, topic: str) -> list[TopicPartition]:
         name = self.settings.topic(topic)

@@ -103,9 +103,11 @@ class Worker:
         async with asyncio.timeout(timeout_s):
             return await asyncio.shield(done)
 
-    def stop(self) -> None:
-        """End after the calls that are waiting."""
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """End after the calls that are waiting, and after this last one."""
         self._stopped = True
+        if last is not None:
+            self._calls.put((Future(), last))
         self._calls.put(None)
 
     def _work(self) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from kafka import KafkaProducer
-from kafka.errors import KafkaError
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError, KafkaTimeoutError, RetriableError
 
 from kai_es.eventlog.batch import MAX_MESSAGE_BYTES, Coded
 from kai_es.eventlog.group import GroupCommit
@@ -24,6 +26,10 @@ APPEND_S: Final = 15.0
 TAKE_OVER_S: Final = 30.0
 """A take-over waits for the end of the predecessor's transaction, up to its time limit."""
 
+MARKERS_S: Final = 10.0
+"""A commit is decided in every partition a few milliseconds after it is acknowledged."""
+
+_MARKERS_POLL_S: Final = 0.005
 _DELIVERY_MS: Final = 2 * REQUEST_MS
 CLOSE_S: Final = 2.0
 """An append takes milliseconds; one that takes longer meets a broker that is away."""
@@ -39,24 +45,42 @@ _PRODUCER: Final[dict[str, Any]] = {
 }
 
 
+logger = logging.getLogger(__name__)
+
+
 class TransactionWriter:
     """All transactions of one producer id; every error is the last one.
 
     kafka-python 3.0.12 answers InvalidProducerEpoch to a send by raising its own epoch, which
     fences the living leader. So after any error, and after an unknown outcome, the producer is
     closed at once and never used again.
+
+    A commit that a broker has acknowledged need not be decided in all its partitions: some brokers
+    skip those that have no leader at the moment, for good (KAFKA-20734, ADR 0006). Readers wait
+    there until the producer's next transaction ends, and take that one's outcome for both. So an
+    append is done only when its transaction is closed in every partition, and a take-over closes
+    what it finds open.
+
+    Args:
+        parts: all partitions that its transactions write.
     """
 
-    def __init__(self, settings: KafkaSettings, producer_id: str) -> None:
+    def __init__(
+        self, settings: KafkaSettings, producer_id: str, parts: Sequence[TopicPartition]
+    ) -> None:
         self._settings = settings
         self._producer_id = producer_id
+        self._parts = parts
         self._worker = Worker(f"log-writer-{producer_id}")
         self._producer: KafkaProducer | None = None
+        self._admin: KafkaAdminClient | None = None
         self._commits = GroupCommit(self._commit)
         self._ended = ""
 
     async def open(self) -> int:
         """Fence all older writers; their transactions are committed or aborted from here on.
+
+        What they appended is seen by every later read, or by none.
 
         Returns:
             A number that grows with every take-over of this producer id.
@@ -86,11 +110,62 @@ class TransactionWriter:
                 delivery_timeout_ms=_DELIVERY_MS,
             )
         )
+        self._admin = KafkaAdminClient(**self._settings.client())
         self._producer.init_transactions()
+        self._close_open_ones(self._producer)
         # The broker's (producer id, epoch): grows with every take-over, also when the 16-bit
         # epoch overflows into a new producer id. There is no public way to it.
         current = self._producer._transaction_manager.producer_id_and_epoch
         return int(current.producer_id) << 16 | int(current.epoch)
+
+    def _close_open_ones(self, producer: KafkaProducer) -> None:
+        """Commit what is open although the broker holds it for ended: it was to be committed."""
+        found = self._open_in(self._parts)
+        if not found:
+            return
+        for part, position in sorted(found.items()):
+            logger.warning(
+                "an ended transaction was open and is committed now (KAFKA-20734)",
+                extra={"topic": part.topic, "partition": part.partition, "position": position},
+            )
+        producer.begin_transaction()
+        for part in found:
+            # There is no public way to add a partition without a record.
+            producer._transaction_manager.maybe_add_partition_to_transaction(part)
+        producer.commit_transaction()
+        self._wait_until_closed(found)
+
+    def _wait_until_closed(self, parts: Collection[TopicPartition]) -> None:
+        deadline = time.monotonic() + MARKERS_S
+        while found := self._open_in(parts):
+            if time.monotonic() > deadline:
+                names = ", ".join(f"{part.topic}/{part.partition}" for part in sorted(found))
+                raise KafkaTimeoutError(f"committed, but still open after {MARKERS_S:g} s: {names}")
+            time.sleep(_MARKERS_POLL_S)
+
+    def _open_in(self, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where a transaction of this producer is open, and the position of its first record."""
+        assert self._producer is not None
+        mine = self._producer._transaction_manager.producer_id_and_epoch.producer_id
+        return {
+            part: one.current_transaction_start_offset
+            for part, state in self._producers(parts).items()
+            for one in state.active_producers
+            if one.producer_id == mine and one.current_transaction_start_offset >= 0
+        }
+
+    def _producers(self, parts: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+        assert self._admin is not None
+        deadline = time.monotonic() + MARKERS_S
+        while True:
+            try:
+                states: dict[TopicPartition, Any] = self._admin.describe_producers(parts)
+            except RetriableError:  # a leader moves, or a topic is new
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_MARKERS_POLL_S)
+            else:
+                return states
 
     async def append(self, records: Sequence[Coded]) -> list[Position]:
         """Append all records in one transaction.
@@ -139,7 +214,9 @@ class TransactionWriter:
             for record in records
         ]
         producer.commit_transaction()
-        return [Position(future.get(timeout=0).offset) for future in sent]
+        done = [future.get(timeout=0) for future in sent]
+        self._wait_until_closed({record.topic_partition for record in done})
+        return [Position(record.offset) for record in done]
 
     async def close(self) -> None:
         """Let what has begun come to its end, for a moment, and stop.
@@ -155,7 +232,11 @@ class TransactionWriter:
         if not self._ended:
             self._ended = why
             abandon(self._producer)
-            self._worker.stop()
+            self._worker.stop(self._close_admin)
+
+    def _close_admin(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
 
 
 class SingleWriter:

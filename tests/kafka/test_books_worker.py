@@ -130,7 +130,7 @@ def site(kafka_bootstrap, kafka_prefix, postgres_url, tmp_path):
 
 
 def test_killed_worker_comes_back_and_every_row_is_there_once(site):
-    story = a_story(60, seed=5)
+    story = a_story(30, seed=5)
     third = len(story.batches) // 3
     first = site.worker("usage", "usage-1")
     prev = site.write(story.batches[:third])

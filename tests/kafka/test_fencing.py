@@ -1,11 +1,15 @@
 """Two leaders of one role: nothing of the older one shows, and the newer one gets on with it."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
+from kai_es.eventlog import kafka_writer
 from kai_es.ports.errors import FencedError
 from tests.conformance.ports.logs import names, out
 
@@ -89,6 +93,48 @@ async def test_a_leader_paused_in_the_middle_of_a_transaction(world, moment):
     await new.take_over(LEADER)
     assert await names(new, "decisions", 0) == ["before", "after", "later"]
     assert await names(new, "decisions", 1) == []
+
+
+async def test_a_commit_that_the_broker_does_not_carry_out(world, monkeypatch, caplog):
+    """As KAFKA-20734 leaves it: acknowledged, and open for ever in its partitions."""
+    monkeypatch.setattr(kafka_writer, "MARKERS_S", 0.3)
+    old, new = await world.open(), await world.open()
+    await old.append(await old.take_over(LEADER), [out("decisions", "before", partition=0)])
+    batch = [out("decisions", "first", partition=0), out("decisions", "second", partition=1)]
+    with unverified(old.settings):
+        told = "not added to the transaction"  # the broker needs a moment to learn the setting
+        while "not added to the transaction" in told:
+            epoch = await old.take_over(LEADER)
+            in_secret(old._writers[LEADER][1]._producer)
+            with pytest.raises(FencedError) as raised:
+                await old.append(epoch, batch)
+            told = str(raised.value)
+        assert "committed, but still open after 0.3 s" in told
+        assert [f"{old.settings.topic('decisions')}/{n}" in told for n in (0, 1)] == [True, True]
+        assert await names(new, "decisions", 0) == ["before"]
+        await new.take_over(LEADER)
+    assert await names(new, "decisions", 0) == ["before", "first"]
+    assert await names(new, "decisions", 1) == ["second"]
+    assert {record.partition for record in caplog.records if "20734" in record.msg} == {0, 1}
+
+
+@contextlib.contextmanager
+def unverified(settings):
+    """The broker takes records of transactions that their coordinator does not know."""
+    broker = ConfigResource(ConfigResourceType.BROKER, "1")
+    name = "transaction.partition.verification.enable"
+    with contextlib.closing(KafkaAdminClient(**settings.client())) as admin:
+        for value in ("false", "true"):
+            broker.configs = {name: value}
+            admin.alter_configs([broker])
+            if value == "false":
+                yield
+
+
+def in_secret(producer):
+    """From now on the coordinator is told neither of partitions nor of commits."""
+    manager = producer._transaction_manager
+    manager.maybe_add_partition_to_transaction = manager._partitions_in_transaction.add
 
 
 def pause(producer, moment):

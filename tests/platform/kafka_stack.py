@@ -34,6 +34,8 @@ class KafkaPlatform(Platform):
         root: for everything.
         copies: of each part; one leads, the others stand by.
         only: these parts alone, None = all.
+
+    keeps_log: whether the broker's data and log stay when it stops, for whoever looks for a fault.
     """
 
     def __init__(self, root, *, seed, copies=2, config="", only=None):
@@ -54,6 +56,7 @@ class KafkaPlatform(Platform):
         }
         self.ports = {name: free_port() for name in self.parts}
         self.paused = set()
+        self.keeps_log = False
 
     async def start(self):
         await asyncio.gather(
@@ -67,7 +70,7 @@ class KafkaPlatform(Platform):
         try:
             await super().stop()
         finally:
-            await asyncio.to_thread(self.broker.close)
+            await asyncio.to_thread(self.broker.kill if self.keeps_log else self.broker.close)
             await asyncio.to_thread(self.postgres.close)
             shutil.rmtree(self._home, ignore_errors=True)
 

@@ -84,6 +84,7 @@ async def a_run(root, seed, form):
             assert any(recorded.cycle.inputs.usage for recorded in cycles), "it never counted"
         checks.kubelet_agrees(platform.engine, platform.instance.cluster, slack_ms=OUTAGE_MS)
     except BaseException:
+        platform.keeps_log = True
         print("\n".join(torment.told))
         print(await platform.told())
         raise

@@ -45,6 +45,8 @@ def broker(tmp_path):
     """A broker of this test alone, not started."""
     made = Broker(tmp_path / "kafka")
     yield made
+    if made.log.exists():
+        print(made.log.read_text()[-3000:])  # shown when the test fails
     made.close()
 
 
