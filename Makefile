@@ -34,11 +34,11 @@ servers: $(STAMP) ## build etcd and kube-apiserver for the tests; once per versi
 	$(PY) -m tools.kubernetes
 
 test: $(STAMP) servers ## everything a change must pass; real Kafka, PostgreSQL and kube-apiserver included
-	$(PY) -m pytest -m "not long" -n $(PYTEST_WORKERS) --dist loadgroup
+	$(PY) -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
 
 test-long: $(STAMP) servers ## fault runs, large seeds
 	$(PY) -m pytest -m long --session-timeout=86400
-	$(PY) -m pytest tests/property -m "not long" --hypothesis-profile=search
+	$(PY) -m pytest tests/property --hypothesis-profile=search
 
 bench: $(STAMP) ## all benchmark shapes, one JSON object per line
 	$(PY) -m benchmarks all
