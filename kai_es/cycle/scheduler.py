@@ -1,6 +1,7 @@
 """The scheduler's shell: log to log. It reads `snapshot`, writes decisions, and nothing else."""
 
 import asyncio
+from typing import Final
 
 from kai_es.cycle.loop import RETRY_S, CycleLoop, Listener, Setting
 from kai_es.cycle.records import end_record, producer_of
@@ -11,6 +12,9 @@ from kai_es.events.decisions import ReignEnd
 from kai_es.ports.errors import FencedError, UnavailableError
 from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease
 from kai_es.ports.race import race
+
+CATCH_UP_S: Final = 5.0
+"""A snapshot stream that lives is behind by less; then `/readyz` says what is waited for."""
 
 
 class Scheduler:
@@ -78,8 +82,7 @@ class Scheduler:
         self.status.state = "taking-over"
         power = await self._take_power()
         self.status.epoch = power.reign.epoch
-        passed = self.view.passed(DECISIONS, self._set.partition, power.passed)
-        await race(passed, self._stopping.wait())
+        await race(self._catch_up(power.passed), self._stopping.wait())
         self.status.state = "leading"
         cycles = self._loop.run(power, lease)
         usage = self._set.usage
@@ -100,6 +103,18 @@ class Scheduler:
             except UnavailableError as exc:
                 self.status.trouble = str(exc)
                 await here.clock.sleep(RETRY_S)
+
+    async def _catch_up(self, position: int) -> None:
+        """Wait until all that came before this reign is folded; say so when it takes long."""
+        here = self._set
+        while await race(
+            self.view.passed(DECISIONS, here.partition, position), here.clock.sleep(CATCH_UP_S)
+        ):
+            self.status.trouble = (
+                f"has the role and cannot decide: `snapshot` has not come to {DECISIONS}/"
+                f"{here.partition}/{position} in {CATCH_UP_S:.0f} s; does a snapshot stream run?"
+            )
+        self.status.trouble = ""
 
     async def _end(self, power: Power, lease: Lease) -> None:
         """Say that no cycle of this reign will follow; if the log is away, the next one does."""

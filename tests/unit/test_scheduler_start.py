@@ -163,3 +163,32 @@ def test_a_checkpoint_that_this_log_never_reached_is_left_aside():
         assert await site.cycles()
 
     run_virtual(scenario())
+
+
+def test_a_leader_without_a_snapshot_stream_says_what_it_waits_for():
+    async def story():
+        site = Site()
+        scheduler = a_scheduler(site.log, site.leadership, site.clock)
+        stream = SnapshotStream(
+            log=MemoryLog(store=site.store),
+            leadership=site.leadership,
+            clock=site.clock,
+            holder="stream",
+        )
+        async with running(scheduler.run()):
+            await asyncio.sleep(4)
+            early = scheduler.status.trouble
+            await asyncio.sleep(60)
+            alone = scheduler.status.state, scheduler.status.trouble
+            async with running(stream.run()):
+                await asyncio.sleep(20)
+                return early, alone, (scheduler.status.state, scheduler.status.trouble)
+
+    early, alone, together = run_virtual(story())
+    assert early == ""
+    assert alone == (
+        "taking-over",
+        "has the role and cannot decide: `snapshot` has not come to decisions/0/1 in 5 s; "
+        "does a snapshot stream run?",
+    )
+    assert together == ("leading", "")
