@@ -112,7 +112,7 @@ class Scheduler:
         ):
             self.status.trouble = (
                 f"has the role and cannot decide: `snapshot` has not come to {DECISIONS}/"
-                f"{here.partition}/{position} in {CATCH_UP_S:.0f} s; does a snapshot stream run?"
+                f"{here.partition}/{position}; does a snapshot stream run?"
             )
         self.status.trouble = ""
 

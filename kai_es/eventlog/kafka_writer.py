@@ -120,7 +120,7 @@ class TransactionWriter:
 
     def _close_open_ones(self, producer: KafkaProducer) -> None:
         """Commit what is open although the broker holds it for ended: it was to be committed."""
-        found = self._open_in(self._parts)
+        found = self._open_in(self._parts, time.monotonic() + MARKERS_S)
         if not found:
             return
         for part, position in sorted(found.items()):
@@ -137,35 +137,33 @@ class TransactionWriter:
 
     def _wait_until_closed(self, parts: Collection[TopicPartition]) -> None:
         deadline = time.monotonic() + MARKERS_S
-        while found := self._open_in(parts):
+        while found := self._open_in(parts, deadline):
             if time.monotonic() > deadline:
                 names = ", ".join(f"{part.topic}/{part.partition}" for part in sorted(found))
                 raise KafkaTimeoutError(f"committed, but still open after {MARKERS_S:g} s: {names}")
             time.sleep(_MARKERS_POLL_S)
 
-    def _open_in(self, parts: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _open_in(
+        self, parts: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, int]:
         """Where a transaction of this producer is open, and the position of its first record."""
         assert self._producer is not None
-        mine = self._producer._transaction_manager.producer_id_and_epoch.producer_id
-        return {
-            part: one.current_transaction_start_offset
-            for part, state in self._producers(parts).items()
-            for one in state.active_producers
-            if one.producer_id == mine and one.current_transaction_start_offset >= 0
-        }
-
-    def _producers(self, parts: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
         assert self._admin is not None
-        deadline = time.monotonic() + MARKERS_S
+        mine = self._producer._transaction_manager.producer_id_and_epoch.producer_id
         while True:
             try:
-                states: dict[TopicPartition, Any] = self._admin.describe_producers(parts)
+                states = self._admin.describe_producers(parts)
             except RetriableError:  # a leader moves, or a topic is new
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(_MARKERS_POLL_S)
             else:
-                return states
+                return {
+                    part: one.current_transaction_start_offset
+                    for part, state in states.items()
+                    for one in state.active_producers
+                    if one.producer_id == mine and one.current_transaction_start_offset >= 0
+                }
 
     async def append(self, records: Sequence[Coded]) -> list[Position]:
         """Append all records in one transaction.

@@ -95,10 +95,10 @@ async def test_a_leader_paused_in_the_middle_of_a_transaction(world, moment):
     assert await names(new, "decisions", 1) == []
 
 
-async def test_a_commit_that_the_broker_does_not_carry_out(world, monkeypatch, caplog):
+async def test_a_commit_that_the_broker_does_not_carry_out(own_world, monkeypatch, caplog):
     """As KAFKA-20734 leaves it: acknowledged, and open for ever in its partitions."""
     monkeypatch.setattr(kafka_writer, "MARKERS_S", 0.3)
-    old, new = await world.open(), await world.open()
+    old, new = await own_world.open(), await own_world.open()
     await old.append(await old.take_over(LEADER), [out("decisions", "before", partition=0)])
     batch = [out("decisions", "first", partition=0), out("decisions", "second", partition=1)]
     with unverified(old.settings):
@@ -122,13 +122,17 @@ async def test_a_commit_that_the_broker_does_not_carry_out(world, monkeypatch, c
 def unverified(settings):
     """The broker takes records of transactions that their coordinator does not know."""
     broker = ConfigResource(ConfigResourceType.BROKER, "1")
-    name = "transaction.partition.verification.enable"
+
+    def verify(value):
+        broker.configs = {"transaction.partition.verification.enable": value}
+        admin.alter_configs([broker])
+
     with contextlib.closing(KafkaAdminClient(**settings.client())) as admin:
-        for value in ("false", "true"):
-            broker.configs = {name: value}
-            admin.alter_configs([broker])
-            if value == "false":
-                yield
+        verify("false")
+        try:
+            yield
+        finally:
+            verify("true")
 
 
 def in_secret(producer):

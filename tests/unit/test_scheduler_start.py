@@ -188,7 +188,7 @@ def test_a_leader_without_a_snapshot_stream_says_what_it_waits_for():
     assert early == ""
     assert alone == (
         "taking-over",
-        "has the role and cannot decide: `snapshot` has not come to decisions/0/1 in 5 s; "
+        "has the role and cannot decide: `snapshot` has not come to decisions/0/1; "
         "does a snapshot stream run?",
     )
     assert together == ("leading", "")
