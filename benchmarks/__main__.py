@@ -28,6 +28,7 @@ SHAPES = {
     "latency-kafka": "benchmarks.latency",
     "log": "benchmarks.log",
     "log-kafka": "benchmarks.log_kafka",
+    "overload": "benchmarks.overload",
     "rebuild": "benchmarks.books",
     "rows": "benchmarks.rows",
     "status": "benchmarks.statuses",

@@ -51,9 +51,9 @@ PLUGINS: Final = (
 OTHER_PLUGINS: Final = ("gpuspread", "podaffinity", "reflectjoborder", "numa")
 KNOWN_PLUGINS: Final = frozenset(PLUGINS + OTHER_PLUGINS)
 
-SCENARIOS_PER_SECOND: Final = 50
-"""Work units that stand for one second of the reference's search budgets: about what it simulates
-in a second on the benchmark machines (68 s for 4,000 scenarios of reclaim-many)."""
+UNITS_PER_SECOND: Final = 50
+"""Work units that stand for one second of the reference's search budgets: about what it does in a
+second on the benchmark machines (`docs/adr/0004-search-budgets-are-counted.md`)."""
 
 
 class ConfigError(ValueError):

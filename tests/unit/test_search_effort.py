@@ -1,5 +1,6 @@
 """How much a search for victims tries, and whom a cycle leaves alone."""
 
+import dataclasses
 import math
 
 import pytest
@@ -8,15 +9,16 @@ from kai_es.events.decisions import Bind, Evict, Reason
 from kai_es.scheduler.config import Config
 from kai_es.scheduler.decide import decide
 from kai_es.scheduler.hooks import SessionHooks
+from kai_es.scheduler.solve.budget import SearchBudgets
 from kai_es.snapshot.effective import GroupState
 from tests.scheduler_world import NOW_MS, World, a_spec
 
-SHARD = Config(withheld=(), node_pool_key="").shard("test")
+CONFIG = Config(withheld=(), node_pool_key="")
 
 
-def decided(world):
+def decided(world, config=CONFIG):
     hooks = SessionHooks()
-    return decide(world.snapshot, SHARD, world.inputs(), hooks), hooks.counters
+    return decide(world.snapshot, config.shard("test"), world.inputs(), hooks), hooks.counters
 
 
 @pytest.mark.parametrize("n", [2, 8])
@@ -34,6 +36,22 @@ def test_trials_follow_the_logarithm_of_the_tasks(n):
     decision, counters = decided(world)
     assert sum(isinstance(op, Evict) for op in decision.ops) == 8 * n
     assert counters["scenarios"] <= 2 * math.ceil(math.log2(n)) + 2
+
+
+@pytest.mark.parametrize(("ms", "n_served"), [(40, 1), (60, 2)])
+def test_simulations_count_by_the_tasks_they_move(ms, n_served):
+    """Five tasks that move are as much again as the simulation: two units, 20 ms each."""
+    world = World()
+    world.queue("dept")
+    world.queue("low", parent="dept", quota=0)
+    world.queue("high", parent="dept", quota=8)
+    for name in ("m", "n"):
+        world.node(name, gpus=4)
+        world.group(f"gang-{name}", *[name] * 4, queue="low")
+        world.group(f"wants-{name}", "", queue="high", spec=a_spec(gpus=4))
+    budgets = SearchBudgets(max_action={"reclaim": ms})
+    decision, _ = decided(world, dataclasses.replace(CONFIG, budgets=budgets))
+    assert sum(isinstance(op, Evict) for op in decision.ops) == 4 * n_served
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """How much a search for victims may cost.
 
-The reference limits a search by wall time; ours counts work units (simulated scenarios), so that
-a cut falls at the same place in every replay. The configured durations are converted once, by
-`SearchLimits.in_units`. A limit of 0 means none.
+The reference limits a search by wall time; ours counts work units (simulated scenarios, large ones
+for more), so that a cut falls at the same place in every replay. The configured durations are
+converted once, by `SearchLimits.in_units`. A limit of 0 means none.
 
 Reference: pkg/scheduler/conf/scheduler_conf.go, pkg/scheduler/actions/common/solvers
 (scheduler-core §2.3, §10.1).
@@ -23,6 +23,9 @@ JOB_MS: Final = 4 * _MINUTE_MS
 GENERATOR_MS: Final = MappingProxyType(
     {DEFAULT: 2 * _MINUTE_MS, NODE_LOCAL_GREEDY: 30_000, MULTI_NODE_GANG: 2 * _MINUTE_MS}
 )
+
+TASKS_PER_UNIT: Final = 5
+"""Tasks that a simulation moves for as much as all the rest of it costs the reference: one unit."""
 
 
 class BudgetError(ValueError):
@@ -133,6 +136,14 @@ class Meter:
 
     def __init__(self) -> None:
         self.spent = 0
+
+    def simulation(self, n_tasks: int) -> None:
+        """Count one.
+
+        Args:
+            n_tasks: that it moves: victims and those to be placed.
+        """
+        self.spent += 1 + n_tasks // TASKS_PER_UNIT
 
 
 class Budget:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kai_es.events.decisions import Reason
 from kai_es.scheduler.columns.jobs import Job
-from kai_es.scheduler.config import SCENARIOS_PER_SECOND
+from kai_es.scheduler.config import UNITS_PER_SECOND
 from kai_es.scheduler.flags import (
     BUDGET_ENDS_ACTION,
     GENERATOR_DEFAULT_UNREACHED,
@@ -78,7 +78,7 @@ def run_evicting(session: Session, rule: Rule) -> None:
     except BudgetError:
         return
     meter = Meter()
-    budget = ActionBudget(meter, limits.in_units(SCENARIOS_PER_SECOND))
+    budget = ActionBudget(meter, limits.in_units(UNITS_PER_SECOND))
     search = Search(session, rule.name, meter, budget)
     candidates = Candidates(session)
     tables: dict[object, _Failed] = {}

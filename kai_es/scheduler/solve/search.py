@@ -95,7 +95,7 @@ class Search:
     Args:
         session: the session.
         action: its name.
-        meter: counts simulated scenarios.
+        meter: counts the work.
         budget: of the action.
     """
 
@@ -250,11 +250,12 @@ class _JobSearch:
         potential = _tasks_of(scenario.potential)
         if not enough.holds(potential):
             return None
-        key = (k, frozenset(_tasks_of(scenario.recorded)), frozenset(potential))
+        recorded = _tasks_of(scenario.recorded)
+        key = (k, frozenset(recorded), frozenset(potential))
         if key in self._failed:
             return None
         search = self._search
-        search.meter.spent += 1
+        search.meter.simulation(len(recorded | potential) + k)
         self._session.hooks.count("scenarios")
         trial = simulate(self._session, search.order, scenario, work, feasible)
         if trial is None:
