@@ -46,7 +46,10 @@ from kai_es.status.tally import Sums, with_children
 BINDING_WAIT_S: Final = 60.0
 """A group of which pods are on their way to a node is about to change again; so long it waits."""
 REQUESTED_WAIT_S: Final = 8.0
-"""What a group asks for is written with what it gets, if that comes within this time."""
+REQUESTED_WAIT_MAX_S: Final = 60.0
+"""What a group asks for is written with what it gets, if that comes within this time. While there
+is much else to write it waits longer: such a write takes the API server's time from the binds that
+would spare it."""
 MARKS_WAIT_S: Final = 30.0
 MARKS_WAIT_MAX_S: Final = 300.0
 """Annotations that mirror marks: nobody reads them but a KAI that takes over later, and a group
@@ -217,7 +220,7 @@ class Planner:
             return None
         is_binding = TaskStatus.BINDING in statuses
         planned = Planned(POD_GROUP, uid, entry.rank, tuple(writes))
-        return _ripe(planned, waited_s, is_binding=is_binding, is_calm=is_calm)
+        return ripe(planned, waited_s, is_binding=is_binding, is_calm=is_calm)
 
     def queues(self) -> Iterator[Planned]:
         """Statuses of all queues that say something else than their sums."""
@@ -363,13 +366,21 @@ class Planner:
         return group.labels.get(NODE_POOL_LABEL) or DEFAULT_NODE_POOL
 
 
-def _ripe(planned: Planned, waited_s: float, *, is_binding: bool, is_calm: bool) -> Plan:
-    """What of the writes of a group is to be written now, after it has waited so long."""
+def ripe(planned: Planned, waited_s: float, *, is_binding: bool, is_calm: bool) -> Plan:
+    """What of the writes of a group is to be written now.
+
+    Args:
+        planned: all that differs.
+        waited_s: since there was cause to look at it.
+        is_binding: pods of it are on their way to a node.
+        is_calm: little is being written, so what can wait need not.
+    """
     if is_binding and waited_s < BINDING_WAIT_S:
         return Postponed(BINDING_WAIT_S / 4)  # what they come to wakes it sooner
-    if waited_s < REQUESTED_WAIT_S and _is_only_requested(planned.writes):
-        return Postponed(AGAIN_S)
     statuses = tuple(one for one in planned.writes if isinstance(one, Patch) and one.subresource)
+    requested_s = REQUESTED_WAIT_S if is_calm else REQUESTED_WAIT_MAX_S
+    if waited_s < requested_s and _is_only_requested(statuses):
+        return Postponed(AGAIN_S)
     marks_s = MARKS_WAIT_S if is_calm else MARKS_WAIT_MAX_S
     if len(statuses) == len(planned.writes) or waited_s >= marks_s:
         return planned
@@ -378,14 +389,11 @@ def _ripe(planned: Planned, waited_s: float, *, is_binding: bool, is_calm: bool)
     return Postponed(max(MARKS_WAIT_S - waited_s, MARKS_AGAIN_S))
 
 
-def _is_only_requested(writes: Iterable[Write]) -> bool:
-    """Whether nothing but what a group asks for is to be written."""
-    for write in writes:
-        if not isinstance(write, Patch):
-            return False
-        status = write.changes.get("status")
-        if status is None or set(status) != {"resourcesStatus", "conditions"}:
-            return False
-        if set(status["resourcesStatus"] or ()) != {"requested"}:
-            return False
-    return True
+def _is_only_requested(statuses: Iterable[Patch]) -> bool:
+    """Whether something is to be written of a status, and it is what the group asks for."""
+    changes = [patch.changes["status"] for patch in statuses]
+    return bool(changes) and all(
+        set(status) == {"resourcesStatus", "conditions"}
+        and set(status["resourcesStatus"] or ()) == {"requested"}
+        for status in changes
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import enum
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -28,7 +29,8 @@ IN_FLIGHT: Final = 128
 """Calls at once, twice as many as the binder makes: a pod that is bound takes two writes here, so
 that statuses keep pace with binds and are right soon after the last."""
 CALM: Final = 8
-"""With fewer calls on their way, what can wait is written, too."""
+CALM_S: Final = 3.0
+"""With fewer calls on their way for so long, what can wait is written, too."""
 EVENTS_IN_FLIGHT: Final = 4
 PAUSE_S: Final = (0.2, 10.0)
 
@@ -68,18 +70,19 @@ class Writer:
         self.trouble = ""
         self.n_flight = 0
         self.n_events = 0
+        self._busy_s = -math.inf
 
     def has_room(self) -> bool:
         """Whether more objects should be looked at: there is no hurry to plan what has to wait."""
         return self.n_flight < IN_FLIGHT
 
     def is_calm(self) -> bool:
-        """Whether little is being written."""
-        return self.n_flight < CALM
+        """Whether little is being written, and has been for a while."""
+        return self.n_flight < CALM and self._clock.monotonic_s() - self._busy_s >= CALM_S
 
     def has_room_for_events(self) -> bool:
         """Whether another event may be told; objects come first."""
-        return self.n_events < EVENTS_IN_FLIGHT
+        return self.n_events < (EVENTS_IN_FLIGHT if self.is_calm() else 1)
 
     def pause_s(self) -> float:
         """How long to wait after the API server was away."""
@@ -112,6 +115,8 @@ class Writer:
             async with self._calls:
                 return await self._call(what, do)
         finally:
+            if self.n_flight >= CALM:
+                self._busy_s = self._clock.monotonic_s()
             self.n_flight -= 1
 
     async def _call(self, what: str, do: Callable[[], Awaitable[object]]) -> Answer:

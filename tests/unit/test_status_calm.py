@@ -1,0 +1,52 @@
+"""When the status writer takes the API server for idle enough to write what can wait."""
+
+import asyncio
+import random
+
+from kai_es.runtime.clock import SystemClock
+from kai_es.status.writer import CALM, CALM_S, EVENTS_IN_FLIGHT, Writer
+
+
+class SetClock(SystemClock):
+    """Stands still until it is set."""
+
+    now_s = 100.0
+
+    def monotonic_s(self):
+        return self.now_s
+
+
+async def test_it_is_calm_some_time_after_the_last_crowd():
+    clock = SetClock()
+    writer = Writer(None, clock, random.Random(1))
+    assert writer.is_calm()
+
+    async def calls(n):
+        go_on = asyncio.Event()
+        made = [asyncio.create_task(writer.call("Pod", go_on.wait)) for _ in range(n)]
+        await asyncio.sleep(0)
+        assert writer.n_flight == n
+        assert writer.is_calm() == (n < CALM)
+        go_on.set()
+        await asyncio.gather(*made)
+
+    await calls(CALM - 1)
+    await calls(CALM)
+    assert not writer.is_calm()
+    clock.now_s += CALM_S - 0.1
+    assert not writer.is_calm()
+    clock.now_s += 0.1
+    assert writer.is_calm()
+
+
+async def test_few_events_are_told_meanwhile():
+    writer = Writer(None, SetClock(), random.Random(1))
+    writer.n_events = 1
+    assert writer.has_room_for_events()
+    writer.n_events = EVENTS_IN_FLIGHT
+    assert not writer.has_room_for_events()
+    await asyncio.gather(*(writer.call("Pod", lambda: asyncio.sleep(0)) for _ in range(CALM)))
+    writer.n_events = 1
+    assert not writer.has_room_for_events()
+    writer.n_events = 0
+    assert writer.has_room_for_events()
