@@ -65,6 +65,7 @@ class Planned(NamedTuple):
 
     rank: of the version that they are planned on.
     later_s: what is left is to be looked at in so many seconds, 0 = nothing is left.
+    can_wait: nobody misses them while there is much else to write.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Planned(NamedTuple):
     rank: Rank
     writes: tuple[Write, ...]
     later_s: float = 0.0
+    can_wait: bool = False
 
 
 class Postponed(NamedTuple):
@@ -383,7 +385,7 @@ def ripe(planned: Planned, waited_s: float, *, is_binding: bool, is_calm: bool) 
         return Postponed(AGAIN_S)
     marks_s = MARKS_WAIT_S if is_calm else MARKS_WAIT_MAX_S
     if len(statuses) == len(planned.writes) or waited_s >= marks_s:
-        return planned
+        return planned._replace(can_wait=not statuses)
     if statuses:
         return planned._replace(writes=statuses, later_s=MARKS_WAIT_S)
     return Postponed(max(MARKS_WAIT_S - waited_s, MARKS_AGAIN_S))

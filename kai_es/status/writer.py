@@ -70,6 +70,7 @@ class Writer:
         self.trouble = ""
         self.n_flight = 0
         self.n_events = 0
+        self._n_urgent = 0
         self._busy_s = -math.inf
 
     def has_room(self) -> bool:
@@ -77,8 +78,8 @@ class Writer:
         return self.n_flight < IN_FLIGHT
 
     def is_calm(self) -> bool:
-        """Whether little is being written, and has been for a while."""
-        return self.n_flight < CALM and self._clock.monotonic_s() - self._busy_s >= CALM_S
+        """Whether little is being written that cannot wait, and has been for a while."""
+        return self._n_urgent < CALM and self._clock.monotonic_s() - self._busy_s >= CALM_S
 
     def has_room_for_events(self) -> bool:
         """Whether another event may be told; objects come first."""
@@ -98,7 +99,7 @@ class Writer:
                 raw = await self._write(write, planned.uid, rv)
                 rv = int(raw["metadata"]["resourceVersion"])
 
-        answer = await self.call(planned.kind, all_of)
+        answer = await self.call(planned.kind, all_of, can_wait=planned.can_wait)
         return answer, rv
 
     async def tell(self, event: KubeEvent) -> Answer:
@@ -108,16 +109,26 @@ class Writer:
         finally:
             self.n_events -= 1
 
-    async def call(self, what: str, do: Callable[[], Awaitable[object]]) -> Answer:
-        """Make calls when there is room for them; what became of them."""
+    async def call(
+        self, what: str, do: Callable[[], Awaitable[object]], *, can_wait: bool = False
+    ) -> Answer:
+        """Make calls when there is room for them; what became of them.
+
+        Args:
+            what: they are for.
+            do: makes them.
+            can_wait: they do not count as much to write.
+        """
         self.n_flight += 1
+        self._n_urgent += not can_wait
         try:
             async with self._calls:
                 return await self._call(what, do)
         finally:
-            if self.n_flight >= CALM:
+            if self._n_urgent >= CALM:
                 self._busy_s = self._clock.monotonic_s()
             self.n_flight -= 1
+            self._n_urgent -= not can_wait
 
     async def _call(self, what: str, do: Callable[[], Awaitable[object]]) -> Answer:
         try:

@@ -21,16 +21,18 @@ async def test_it_is_calm_some_time_after_the_last_crowd():
     writer = Writer(None, clock, random.Random(1))
     assert writer.is_calm()
 
-    async def calls(n):
+    async def calls(n, *, can_wait=False):
         go_on = asyncio.Event()
-        made = [asyncio.create_task(writer.call("Pod", go_on.wait)) for _ in range(n)]
+        calls = (writer.call("Pod", go_on.wait, can_wait=can_wait) for _ in range(n))
+        made = [asyncio.create_task(one) for one in calls]
         await asyncio.sleep(0)
         assert writer.n_flight == n
-        assert writer.is_calm() == (n < CALM)
+        assert writer.is_calm() == (n < CALM or can_wait)
         go_on.set()
         await asyncio.gather(*made)
 
     await calls(CALM - 1)
+    await calls(CALM, can_wait=True)
     await calls(CALM)
     assert not writer.is_calm()
     clock.now_s += CALM_S - 0.1

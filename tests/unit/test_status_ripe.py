@@ -33,7 +33,10 @@ def written(*writes, waited_s, is_binding=False, is_calm=True):
         is_binding=is_binding,
         is_calm=is_calm,
     )
-    return () if isinstance(plan, Postponed) else plan.writes
+    if isinstance(plan, Postponed):
+        return ()
+    assert plan.can_wait == (MARKS in plan.writes and len(plan.writes) == 1)
+    return plan.writes
 
 
 def test_what_a_group_has_is_written_at_once_and_its_marks_later():
