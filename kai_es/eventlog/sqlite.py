@@ -25,6 +25,9 @@ Work = Callable[[LogFile], Any]
 
 POLL_S: Final = 0.01
 """How often the file is looked at for commits of other processes; own ones wake at once."""
+QUIET_S: Final = 0.1
+QUIET_POLL_S: Final = 0.025
+"""How often after so long without any: waking up a hundred times a second is a percent of a core."""
 
 READERS: Final = 2
 """Threads that read; more would only wait for each other's interpreter lock."""
@@ -239,13 +242,15 @@ class SqliteLog:
     def _watch_file(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wake followers after a commit of another process. Holds nothing while it waits."""
         seen = -1
-        while not self._closed.wait(POLL_S):
+        quiet_at = 0.0
+        while not self._closed.is_set():
+            time.sleep(POLL_S if time.monotonic() < quiet_at else QUIET_POLL_S)
             try:
                 file = self._file()
                 version = file.version()
                 if version == seen:
                     continue
-                seen = version
+                seen, quiet_at = version, time.monotonic() + QUIET_S
                 wake: Callable[[], None] = partial(self._tail.moved, entries.nexts(file))
             except (UnavailableError, CorruptLogError):
                 wake = self._tail.wake_all  # the followers' own reads meet the error and report it
