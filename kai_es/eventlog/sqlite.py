@@ -27,7 +27,8 @@ POLL_S: Final = 0.01
 """How often the file is looked at for commits of other processes; own ones wake at once."""
 QUIET_S: Final = 0.1
 QUIET_POLL_S: Final = 0.025
-"""How often after so long without any: waking up a hundred times a second is a percent of a core."""
+"""How often after so long without any: to wake up a hundred times a second is a percent of a core.
+"""
 
 READERS: Final = 2
 """Threads that read; more would only wait for each other's interpreter lock."""

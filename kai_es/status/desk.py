@@ -1,6 +1,7 @@
 """Things to be looked at again, each from a moment on and only once."""
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -27,10 +28,15 @@ class Desk:
 
     def __init__(self) -> None:
         self._waiting: dict[Key, Waiting] = {}
+        self._counts: Counter[str] = Counter()
         self._heap: list[tuple[float, Key]] = []
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def n_of(self, kind: str) -> int:
+        """Things of a kind that wait."""
+        return self._counts[kind]
 
     def want(self, key: Key, now_s: float, delay_s: float) -> None:
         """Look at it in so many seconds, or sooner if that was wanted before."""
@@ -47,7 +53,8 @@ class Desk:
 
     def drop(self, key: Key) -> None:
         """It is of no interest any more."""
-        self._waiting.pop(key, None)
+        if key in self._waiting:
+            self._take(key)
 
     def due(self, now_s: float) -> Iterator[tuple[Key, Waiting]]:
         """Take what is due, the longest due first; at most `DUE_MAX`."""
@@ -57,14 +64,19 @@ class Desk:
             if not self._heap or self._heap[0][0] > now_s:
                 return
             _, key = heapq.heappop(self._heap)
-            yield key, self._waiting.pop(key)
+            yield key, self._take(key)
 
     def oldest_s(self, now_s: float) -> float:
         """How long the most overdue thing is overdue."""
         due = min((one.due_s for one in self._waiting.values()), default=now_s)
         return max(now_s - due, 0.0)
 
+    def _take(self, key: Key) -> Waiting:
+        self._counts[key.kind] -= 1
+        return self._waiting.pop(key)
+
     def _put(self, key: Key, waiting: Waiting) -> None:
+        self._counts[key.kind] += key not in self._waiting
         self._waiting[key] = waiting
         heapq.heappush(self._heap, (waiting.due_s, key))
 

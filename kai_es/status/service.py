@@ -26,7 +26,7 @@ from kai_es.status.metrics import QueueNow
 from kai_es.status.mirror import Mirror
 from kai_es.status.outbox import Outbox
 from kai_es.status.planner import Plan, Planned, Planner, Postponed
-from kai_es.status.writer import Answer, Writer
+from kai_es.status.writer import CALM, Answer, Writer
 
 ROLE: Final = "status"
 TICK_S: Final = 0.1  # between looks at what is due: statuses are for people
@@ -231,6 +231,10 @@ class StatusWriter:
             metrics.EVENTS_WAITING.set(len(self._outbox))
             await self._clock.sleep(TICK_S)
 
+    def _is_calm(self) -> bool:
+        """Whether there is little to write that cannot wait, now and soon."""
+        return self._desk.n_of(POD) < CALM and self._writer.is_calm()
+
     def _do(self, key: Key, waiting: Waiting, now_s: float) -> None:
         match key.kind:
             case "Pod":
@@ -239,7 +243,7 @@ class StatusWriter:
                 waited_s = now_s - waiting.since_s
                 now_ms = self._clock.now_ms()
                 plan = self._planner.group(
-                    key.uid, now_ms, waited_s=waited_s, is_calm=self._writer.is_calm()
+                    key.uid, now_ms, waited_s=waited_s, is_calm=self._is_calm()
                 )
                 self._begin(key, waiting, plan)
             case "Queues":
@@ -345,7 +349,7 @@ class StatusWriter:
             self._desk.want(key, self._clock.monotonic_s(), self._writer.pause_s())
 
     def _tell(self, now_s: float) -> None:
-        while self._writer.has_room_for_events():
+        while self._writer.has_room_for_events(is_calm=self._is_calm()):
             event = self._outbox.take(now_s)
             if event is None:
                 return

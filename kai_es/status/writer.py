@@ -30,7 +30,8 @@ IN_FLIGHT: Final = 128
 that statuses keep pace with binds and are right soon after the last."""
 CALM: Final = 8
 CALM_S: Final = 3.0
-"""With fewer calls on their way for so long, what can wait is written, too."""
+"""With fewer calls on their way for so long, and fewer pods that are soon to be written, what can
+wait is written, too."""
 EVENTS_IN_FLIGHT: Final = 4
 PAUSE_S: Final = (0.2, 10.0)
 
@@ -81,9 +82,9 @@ class Writer:
         """Whether little is being written that cannot wait, and has been for a while."""
         return self._n_urgent < CALM and self._clock.monotonic_s() - self._busy_s >= CALM_S
 
-    def has_room_for_events(self) -> bool:
+    def has_room_for_events(self, *, is_calm: bool) -> bool:
         """Whether another event may be told; objects come first."""
-        return self.n_events < (EVENTS_IN_FLIGHT if self.is_calm() else 1)
+        return self.n_events < (EVENTS_IN_FLIGHT if is_calm else 1)
 
     def pause_s(self) -> float:
         """How long to wait after the API server was away."""

@@ -35,6 +35,21 @@ def test_what_is_postponed_remembers_since_when_it_waits():
     assert list(desk.due(99)) == []
 
 
+def test_what_waits_is_counted_by_kind():
+    desk = Desk()
+    group = Key("PodGroup", "a")
+    for key in (A, A, B, group):
+        desk.want(key, 0, 5)
+        desk.want(key, 0, 1)
+    assert (desk.n_of("Pod"), desk.n_of("PodGroup"), len(desk)) == (2, 1, 3)
+    ((key, waiting), *_) = desk.due(1)
+    desk.drop(A)
+    desk.drop(A)
+    assert (key, desk.n_of("Pod"), len(desk)) == (A, 0, 0)
+    desk.postpone(key, waiting, 1, 1)
+    assert (desk.n_of("Pod"), len(desk)) == (1, 1)
+
+
 def test_an_allowance_has_to_make_up_for_a_debt():
     allowance = Allowance(per_s=2, burst=4)
     assert allowance.has(0)
