@@ -6,8 +6,9 @@ from typing import Final, NamedTuple
 from kai_es.events.decisions import Bind, Cycle, Evict, Pipeline, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
 from kai_es.events.snapshot import Batch, Parked, ParkingEnded, Removed
-from kai_es.kube.labels import POD_GROUP_ANNOTATION
+from kai_es.kube.labels import DEFAULT_POD_SET, POD_GROUP_ANNOTATION, SUB_GROUP_LABEL
 from kai_es.kube.objects import Pod, PodGroup
+from kai_es.scheduler.jobs.tree import tree_error, tree_of
 from kai_es.scheduler.reasons import codes
 from kai_es.scheduler.reasons.plain import plain_lines, pod_lines
 from kai_es.snapshot.reigns import Introduced
@@ -128,7 +129,7 @@ class Teller:
         group = world.snapshot.groups.get((row.pod.namespace, row.pod.group))
         self._group = group.group.uid if group is not None else ""
         waits = row.state.status is TaskStatus.PENDING
-        lacks = _lacks(row.pod) if waits and group is None else ""
+        lacks = _lacks(row.pod, None if group is None else group.group, world) if waits else ""
         status = f"{row.state.status.name} {row.state.node}{lacks}".strip()
         if status != self._status:
             self._status = status
@@ -225,11 +226,32 @@ class Teller:
                 self._say("refused", f"refused, {row.code}{detail}")
 
 
-def _lacks(pod: Pod) -> str:
-    """Why nobody tries a pod whose group is not there."""
+def _lacks(pod: Pod, group: PodGroup | None, world: World) -> str:
+    """Why no cycle tries a pod, "" = one does, and says more."""
     if not pod.group:
         return f": it names no pod group (annotation {POD_GROUP_ANNOTATION}), and waits for that"
-    return f": there is no pod group {pod.namespace}/{pod.group}, and it waits for that"
+    name = f"{pod.namespace}/{pod.group}"
+    if group is not None:
+        return _stranger(pod, group)
+    mine = ("PodGroup", pod.namespace, pod.group)
+    for row in world.parking.entries.values():
+        if isinstance(row, Parked) and (row.kind, row.namespace, row.name) == mine:
+            return f": its pod group {name} cannot be read, and it waits for that: {row.error}"
+    return f": there is no pod group {name}, and it waits for that"
+
+
+def _stranger(pod: Pod, group: PodGroup) -> str:
+    """That a pod belongs to none of the sub-groups of its group."""
+    known = tree_of(group).leaf_of
+    named = pod.sub_group or DEFAULT_POD_SET
+    if named in known:
+        return ""
+    fault = tree_error(group)
+    why = f"its sub-groups are not used: {fault}" if fault else f"it has {', '.join(sorted(known))}"
+    return (
+        f": pod group {group.namespace}/{group.name} has no sub-group {named} (label "
+        f"{SUB_GROUP_LABEL}) that takes pods, {why}"
+    )
 
 
 def _group(world: World, uid: str) -> str:

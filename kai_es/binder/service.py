@@ -40,6 +40,7 @@ from kai_es.ports.eventlog import (
     Mark,
     Offsets,
     Position,
+    lost_error,
 )
 
 ROLE: Final = "binder"
@@ -364,7 +365,7 @@ class Binder:
 
     async def _watch_lease(self) -> None:
         await self._lease.lost()
-        raise FencedError(f"the role {self._role} has passed to another process")
+        raise lost_error(self._role)
 
 
 def _note_result(part: _Partition, entry: Entry) -> None:

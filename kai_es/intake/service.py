@@ -21,7 +21,7 @@ from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWatch, Resource
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import EventLog, Leadership, Lease
+from kai_es.ports.eventlog import EventLog, Leadership, Lease, lost_error
 
 ROLE: Final = "informer"
 ALIVE_S: Final = 2.0  # the gate counts a pipeline of 5 s as late
@@ -205,7 +205,7 @@ class Informer:
 
 async def _watch_lease(lease: Lease) -> None:
     await lease.lost()
-    raise FencedError(f"the role {ROLE} has passed to another process")
+    raise lost_error(ROLE)
 
 
 def _restore(known: Mapping[str, Known], record: IndexedObject) -> None:

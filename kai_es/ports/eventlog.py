@@ -159,6 +159,14 @@ def check_lease(lease: Lease, role: str) -> None:
         raise FencedError(f"lease of {role} was last renewed {age_s:.1f} s ago")
 
 
+def lost_error(role: str) -> FencedError:
+    """For a process whose lease is lost: it ends."""
+    return FencedError(
+        f"the role {role} has passed to another process, or could not be renewed in time (is the "
+        "log there?)"
+    )
+
+
 class Leadership(Protocol):
     """Who may act in a role (`informer`, `snapshot`, `scheduler-<shard>`).
 

@@ -7,7 +7,7 @@ Reference: pkg/scheduler/conf_util/scheduler_conf_util.go (scheduler-core §2.2,
 """
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import yaml
@@ -22,7 +22,13 @@ from kai_es.scheduler.config import (
     ConfigError,
     PluginOption,
 )
-from kai_es.scheduler.solve.budget import SearchBudgets
+from kai_es.scheduler.solve.budget import (
+    DEFAULT,
+    GENERATOR_MS,
+    BudgetError,
+    SearchBudgets,
+    search_limits,
+)
 
 _NS_PER_MS: Final = 1_000_000
 _IGNORED_SWITCHES: Final = frozenset(
@@ -56,8 +62,12 @@ class Place:
 
     def error(self, want: str) -> ConfigError:
         """What is wrong here."""
+        return self.fault(f"is {self.plain()!r}, want {want}")
+
+    def fault(self, text: str) -> ConfigError:
+        """The same in other words."""
         where = f"line {self.line}: " if self.line else ""
-        return ConfigError(f"{where}{self.path} is {self.plain()!r}, want {want}")
+        return ConfigError(f"{where}{self.path} {text}")
 
     def plain(self) -> Any:
         """The value without places."""
@@ -230,14 +240,28 @@ def _budgets(place: Place) -> SearchBudgets:
     min_job = values.pop("minJobSearchDuration", None)
     for value in values.values():
         raise value.error("no such field of scenarioSearchBudgets")
-    return SearchBudgets(
-        max_action={k: _ms(v) for k, v in _mapping(per_action).items()} if per_action else {},
+    budgets = SearchBudgets(
+        max_action=_durations(per_action, (DEFAULT, *ACTIONS)),
         max_job=_ms(max_job) if max_job else None,
         min_job=_ms(min_job) if min_job else None,
-        max_generator=(
-            {k: _ms(v) for k, v in _mapping(per_generator).items()} if per_generator else {}
-        ),
+        max_generator=_durations(per_generator, GENERATOR_MS),
     )
+    try:
+        search_limits(DEFAULT, budgets)
+    except BudgetError as exc:
+        raise place.fault(f"cannot be used: {exc}") from exc
+    return budgets
+
+
+def _durations(place: Place | None, names: Collection[str]) -> Mapping[str, int]:
+    """Milliseconds by name."""
+    if place is None:
+        return {}
+    found = _mapping(place)
+    for name, value in found.items():
+        if name not in names:
+            raise value.fault(f"names nothing; known: {', '.join(names)}")
+    return {name: _ms(value) for name, value in found.items()}
 
 
 def _usage_params(place: Place) -> Mapping[str, Any]:

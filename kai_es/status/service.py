@@ -15,7 +15,7 @@ from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease
+from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease, lost_error
 from kai_es.reader import View
 from kai_es.snapshot.world import Applied
 from kai_es.status import metrics
@@ -177,7 +177,7 @@ class StatusWriter:
 
     async def _watch_lease(self) -> None:
         await self._lease.lost()
-        raise FencedError(f"the role {ROLE} has passed to another process")
+        raise lost_error(ROLE)
 
     # -- following
 

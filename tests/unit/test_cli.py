@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -81,6 +82,13 @@ def test_a_file_that_is_something_else_is_said_to_be_so(line, text, tmp_path, ca
     path.write_text("# Read me")
     assert main(line.replace("FILE", str(path)).split()) == BAD_INPUT
     assert text.replace("FILE", str(path)) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["log verify", "log tail", "replay --all --verify"])
+def test_a_log_that_holds_nothing_passes_no_audit(command, tmp_path, capsys):
+    instance = Instance(tmp_path / "i").create()
+    assert main([*command.split(), "--data", str(instance.root)]) == BAD_INPUT
+    assert re.search("nothing was ever written to this log|no cycle is in", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("command", ["cycles", "log verify", "replay --all"])

@@ -6,6 +6,7 @@ from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Reason
 from kai_es.events.snapshot import Parked, ParkingEnded, Removed
 from kai_es.kube.labels import GPU_MICRO
+from kai_es.kube.objects import SubGroup
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
 from projectors.batching import batch_envelope
@@ -135,6 +136,40 @@ def test_a_pod_whose_group_is_not_there_says_what_it_waits_for():
         ("waiting", "waiting: there is no pod group ns/h, and it waits for that"),
         ("waiting", "waiting"),
     ]
+
+
+def test_a_pod_whose_group_cannot_be_read_says_so():
+    parked = Parked(
+        kind="PodGroup",
+        uid="u",
+        rv=1,
+        incarnation=0,
+        namespace="ns",
+        name="h",
+        error="minMember is -5",
+    )
+    found = story((parked, seen(a_pod("named", group="h"))), name="named")
+    assert found.dominant == (
+        "waiting: its pod group ns/h cannot be read, and it waits for that: minMember is -5"
+    )
+
+
+def test_a_pod_of_no_sub_group_says_which_there_are():
+    def told_of(*subs, **fields):
+        group = a_group(sub_groups=tuple(SubGroup(name=n, parent=p) for n, p in subs))
+        return story((seen(group), seen(a_pod(**fields)))).dominant
+
+    subs = (("top", None), ("a", "top"), ("b", "top"))
+    start = "waiting: pod group ns/g has no sub-group "
+    label = " (label kai.scheduler/subgroup-name) that takes pods, "
+    assert told_of(*subs, sub_group="b") == "waiting"
+    assert told_of(*subs, sub_group="top") == f"{start}top{label}it has a, b"
+    assert told_of(*subs) == f"{start}default{label}it has a, b"
+    circle = (("a", "b"), ("b", "a"))
+    assert told_of(*circle, sub_group="a") == (
+        f"{start}a{label}its sub-groups are not used: subgroup <a> is its own ancestor"
+    )
+    assert told_of(*circle) == "waiting"  # as of a group without any, as in the reference
 
 
 def test_a_story_can_begin_at_a_checkpoint():

@@ -73,6 +73,22 @@ def test_history_counts_only_when_asked_for():
         ("reclaim: 5", "reclaim: many", "line 9: .*reclaim is 'many', want a number of jobs"),
         ("30s", "soon", "line 11: .*maxJobSearchDuration is 'soon', want a duration"),
         ('"allocate, reclaim"', '"allocate,"', "line 1: .*actions is 'allocate,'"),
+        ("30s", "-5s", "line 11: .*Budgets cannot be used: maxJobSearchDuration must be non-neg"),
+        (
+            "maxJobSearchDuration: 30s",
+            "{maxJobSearchDuration: 5s, minJobSearchDuration: 9s}",
+            "line 11: .*minJobSearchDuration must be less than maxJobSearchDuration",
+        ),
+        (
+            "maxJobSearchDuration: 30s",
+            "{maxActionSearchDuration: {reclaimm: 1s}}",
+            "line 11: .*reclaimm names nothing; known: default, allocate, .*reclaim",
+        ),
+        (
+            "maxJobSearchDuration: 30s",
+            "{maxGeneratorSearchDuration: {Greedy: 1s}}",
+            "Greedy names nothing; known: default, NodeLocalGreedy, MultiNodeGang",
+        ),
         ("tiers:", "teirs:", "line 3: .*no such field"),
         ("actions:", "action:", "no such field"),
     ],
