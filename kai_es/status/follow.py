@@ -24,6 +24,7 @@ from kai_es.kube.objects import (
     ShardConfig,
 )
 from kai_es.scheduler.columns.jobs import Priorities
+from kai_es.scheduler.jobs.tree import tree_of
 from kai_es.snapshot.snapshot import GroupKey
 from kai_es.snapshot.status import TaskStatus
 from kai_es.snapshot.world import World
@@ -122,6 +123,14 @@ class Follower:
         rows = self._world.snapshot.pods_of_group.get((group.namespace, group.name), {})
         return (uid for uid, row in rows.items() if self.is_ours(row.pod))
 
+    def has_strangers(self, group: PodGroup) -> bool:
+        """Whether a pod that waits names a sub-group which is not there; no cycle speaks of it."""
+        tree, pods = tree_of(group), self._world.snapshot.pods
+        return any(
+            row.state.status is TaskStatus.PENDING and tree.leaf_for(row.pod.sub_group) is None
+            for row in map(pods.__getitem__, self.pods_of(group))
+        )
+
     def is_ours(self, pod: Pod) -> bool:
         """Whether a pod is of a scheduler of ours."""
         return pod.spec.scheduler in self._schedulers
@@ -138,6 +147,8 @@ class Follower:
             case PodGroup():
                 news.seen.append((POD_GROUP, obj.uid))
                 self._place(obj.uid, (obj.namespace, obj.name))
+                if obj.sub_groups:
+                    news.explained[obj.uid] = None
             case Queue():
                 news.seen.append((QUEUE, obj.uid))
             case Node():
@@ -189,6 +200,8 @@ class Follower:
             group = self._world.snapshot.groups.get((pod.namespace, pod.group))
             if not pod.scheduled and group is not None:
                 self._fresh[group.group.uid] = None
+                if tree_of(group.group).leaf_for(pod.sub_group) is None:
+                    self._news.explained[group.group.uid] = None
         elif pod.node and pod.bound != TRUE and self._world.requests.of_pod(pod.uid):
             self._news.pods[pod.uid] = None
 

@@ -6,11 +6,11 @@ always replaces one that was computed from an earlier offset (invariant 16): tha
 the log before this one could be planned.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from kai_es.events.decisions import Cycle
+from kai_es.events.decisions import Cycle, Reason
 from kai_es.events.requests import AttemptFailed, Bound, Evicted, Refused
 from kai_es.events.snapshot import Batch
 from kai_es.kube.labels import DEFAULT_NODE_POOL, NODE_POOL_LABEL
@@ -128,6 +128,7 @@ class Planner:
         """All there is, to be looked at once by a new leader."""
         snapshot, news = self.world.snapshot, News(queues=True)
         held = {uid for reasons in self.world.reigns.reasons.values() for uid in reasons}
+        held |= {row.group.uid for row in snapshot.groups.live() if row.group.sub_groups}
         news.groups.update(dict.fromkeys(sorted(snapshot.groups.rows)))
         news.explained.update(dict.fromkeys(sorted(held)))
         news.pods.update(dict.fromkeys(sorted(self.world.requests.by_pod)))
@@ -201,7 +202,7 @@ class Planner:
         found = self.world.snapshot.groups.get((group.namespace, group.name))
         if group.deleted_ms or row is None or found is not row:
             return None
-        if self._held(uid) is None:
+        if self._held(group) is None:
             self._words.pop(uid, None)
         words = self._words.get(uid)
         statuses = [one.status for one in self._tasks(group)]
@@ -249,12 +250,12 @@ class Planner:
 
     def explain(self, uid: str, now_ms: int) -> Told | None:
         """Put what the last cycle says of a group into words, None = it says nothing."""
-        entry, held = self._live(POD_GROUP, uid), self._held(uid)
-        if entry is None or held is None:
+        entry = self._live(POD_GROUP, uid)
+        group = entry.obj if entry is not None else None
+        held = self._held(group) if isinstance(group, PodGroup) else None
+        if not isinstance(group, PodGroup) or held is None:
             self._words.pop(uid, None)
             return None
-        group = entry.obj
-        assert isinstance(group, PodGroup)
         shard, reasons = held
         config = self.world.snapshot.config(shard)
         detailed = config is not None and bool(config.settings.get("detailed_fit_errors"))
@@ -316,12 +317,14 @@ class Planner:
             now_ms = cycle.inputs.now_ms
             yield KubeEvent(about_group(group), NORMAL, "StaleJob", text, component, now_ms, ident)
 
-    def _held(self, uid: str) -> tuple[str, Any] | None:
-        """Shard and reasons that hold for a group."""
+    def _held(self, group: PodGroup) -> tuple[str, Sequence[Reason]] | None:
+        """Shard and reasons that hold for a group, None = there is nothing to tell."""
         for shard, reasons in self.world.reigns.reasons.items():
-            found = reasons.get(uid)
+            found = reasons.get(group.uid)
             if found is not None:
                 return shard, found.reasons
+        if self.follower.has_strangers(group):
+            return next(iter(self.world.reigns.reasons), ""), ()
         return None
 
     # -- looking up

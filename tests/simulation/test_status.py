@@ -192,6 +192,29 @@ def test_a_gang_without_its_pods_is_not_ready_and_has_no_condition():
     in_virtual_time(life)
 
 
+def test_a_pod_that_names_a_sub_group_that_is_not_there_is_told_so():
+    """Nobody else of its group waits, so that no cycle says anything of it."""
+
+    async def life(circle):
+        await furnish(circle)
+        await submit(circle, "job", pods=2, min_member=1)
+        label = {"metadata": {"labels": {"kai.scheduler/subgroup-name": "nose"}}}
+        await circle.patch(POD, "job-1", label, namespace="ns")
+        circle.start()
+        await circle.until(lambda: is_bound(circle, 1))
+        await asyncio.sleep(15)
+        lost = condition(circle.live(POD)["job-1"], "PodScheduled")
+        assert (lost["status"], lost["reason"]) == ("False", "Unschedulable")
+        words = 'Pod references subgroup "nose", which does not exist in PodGroup ns/job'
+        assert lost["message"] == words
+        assert events(circle)["job-1", "Unschedulable"] == 1
+        subs = [{"name": "nose", "minMember": 1}]
+        await circle.patch(POD_GROUP, "job", {"spec": {"subGroups": subs}}, namespace="ns")
+        await circle.until(lambda: is_bound(circle, 2))
+
+    in_virtual_time(life)
+
+
 def n_cycles(circle):
     return circle.view.world.reigns.last_cycle("default")
 
