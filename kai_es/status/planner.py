@@ -128,7 +128,8 @@ class Planner:
         """All there is, to be looked at once by a new leader."""
         snapshot, news = self.world.snapshot, News(queues=True)
         held = {uid for reasons in self.world.reigns.reasons.values() for uid in reasons}
-        held |= {row.group.uid for row in snapshot.groups.live() if row.group.sub_groups}
+        groups = (row.group for row in snapshot.groups.live())
+        held |= {group.uid for group in groups if self.follower.has_strangers(group)}
         news.groups.update(dict.fromkeys(sorted(snapshot.groups.rows)))
         news.explained.update(dict.fromkeys(sorted(held)))
         news.pods.update(dict.fromkeys(sorted(self.world.requests.by_pod)))
