@@ -48,7 +48,7 @@ class Checkpointer:
         horizon_ms: int = REPLAY_HORIZON_MS,
         offload: Offload = asyncio.to_thread,
     ) -> None:
-        self.trouble = ""
+        self._not_taken = self._not_trimmed = ""
         self.n_taken = self.n_diverged = 0
         self.trimmed_to = -1
         self._store = store
@@ -60,6 +60,11 @@ class Checkpointer:
         self._not_before_s = 0.0
         self._trim_at_s = 0.0
         self._trimming: asyncio.Task[None] | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why the last checkpoint was not taken or the log not trimmed, "" = it was."""
+        return self._not_taken or self._not_trimmed
 
     def opened(self, world: World) -> None:
         """The fold starts from this world, which is a checkpoint or the beginning."""
@@ -78,13 +83,13 @@ class Checkpointer:
         try:
             await self._store.put(taken)
         except UnavailableError as exc:
-            self.trouble = str(exc)
+            self._not_taken = str(exc)
             self._not_before_s = self._clock.monotonic_s() + RETRY_S
             return
         except DivergedError as exc:
-            self._alarm(exc)
+            self._not_taken = self._alarm(exc)
         else:
-            self.trouble = ""
+            self._not_taken = ""
             self.n_taken += 1
         self._cadence.taken(world.time)
 
@@ -105,6 +110,7 @@ class Checkpointer:
             self._trimming.cancel()
             await asyncio.gather(self._trimming, return_exceptions=True)
             self._trimming = None
+        self._not_taken = self._not_trimmed = ""
 
     async def trim(self, *, now_ms: int, needed: int) -> None:
         """Trim the log up to the newest proven checkpoint older than the horizon.
@@ -127,9 +133,12 @@ class Checkpointer:
                 await self._log.trim(SNAPSHOT, 0, Position(found.base.offset + 1))
                 self.trimmed_to = found.base.offset
         except UnavailableError as exc:
-            self.trouble = str(exc)
+            self._not_trimmed = str(exc)
+            self._trim_at_s = self._clock.monotonic_s() + RETRY_S
         except DivergedError as exc:
-            self._alarm(exc)
+            self._not_trimmed = self._alarm(exc)
+        else:
+            self._not_trimmed = ""
 
     async def _is_proven(self, trim: Trim) -> bool:
         """Reload the base, fold on to the next checkpoint, compare digests."""
@@ -151,7 +160,7 @@ class Checkpointer:
             )
         return True
 
-    def _alarm(self, exc: DivergedError) -> None:
+    def _alarm(self, exc: DivergedError) -> str:
         self.n_diverged += 1
-        self.trouble = str(exc)
         logger.error("checkpoints diverge", extra={"problem": str(exc)})
+        return str(exc)

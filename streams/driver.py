@@ -35,7 +35,7 @@ Seek = Callable[[int], Awaitable[None]]
 class Driver:
     """Keeps books with a consumer of one partition.
 
-    trouble: why nothing is folded, "" = it is.
+    trouble: why nothing is folded, "" = it is, or the partition is not ours.
 
     Args:
         books: what to keep.
@@ -70,6 +70,7 @@ class Driver:
         """It is not any more: the next holder folds what is not committed."""
         async with self._lock:
             self._assigned = self._open = False
+            self.trouble = ""  # a standby has none, whatever it had before
             await self._books.abandon()
 
     async def take(self, entry: Entry) -> None:
@@ -167,6 +168,6 @@ class Driver:
         await self._guarded(self._books.settle())
 
     def _pause(self, trouble: str) -> None:
-        self.trouble, self._open = trouble, False
+        self.trouble, self._open = trouble if self._assigned else "", False
         self._not_before_s = self._clock.monotonic_s() + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)

@@ -148,6 +148,7 @@ class Projection(Generic[Rows, StoredT]):
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
         self._fold = None
+        self.trouble = ""
 
     async def rewind(self, to: Place) -> int:
         """Take the stored rows back to a place; open and restore before folding. Rows touched."""

@@ -55,6 +55,7 @@ class RollUps:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
             self._running = None
+        self.trouble = ""
 
     async def _roll_up(self, hour: int) -> None:
         try:

@@ -135,6 +135,67 @@ def test_store_away_is_waited_for():
     run_virtual(main())
 
 
+def test_a_worker_that_loses_its_partition_leaves_its_trouble_behind():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
+        driver = a_driver(site, consumer)
+        site.usage.database.away = True
+        await driver.assigned()
+        await consumer.feed(driver, rounds=50)
+        assert "away" in driver.trouble
+        await driver.revoked()
+        assert driver.trouble == ""
+
+    run_virtual(main())
+
+
+def test_a_gap_that_cannot_be_filled_is_no_trouble_of_a_standby():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        driver = a_driver(site, Consumer(entries, start=0, seed=3))
+        await driver.assigned()
+        await driver.tick()
+
+        async def read(start):
+            await asyncio.sleep(0.1)
+            raise UnavailableError("the log is away")
+            yield
+
+        driver._books.read = read
+        await driver.take(entries[-1])
+        await driver.revoked()
+        await asyncio.sleep(1)
+        await driver.tick()
+        assert driver.trouble == ""
+
+    run_virtual(main())
+
+
+def test_what_a_projection_could_not_commit_is_no_trouble_once_it_is_dropped():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        driver = a_driver(site, Consumer(entries, start=0, seed=3))
+        await driver.assigned()
+        await driver.tick()
+        for entry in entries:
+            await driver.take(entry)
+        site.usage.database.away = True
+        for _ in range(100):
+            await driver.tick()
+            await asyncio.sleep(0.1)
+        assert "away" in driver._books.trouble()
+        await driver.revoked()
+        assert driver._books.trouble() == ""
+
+    run_virtual(main())
+
+
 def test_what_the_consumer_never_hands_in_is_read_from_the_log():
     async def main():
         site = Site()

@@ -8,6 +8,7 @@ import pytest
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.books import Place
+from kai_es.ports.errors import UnavailableError
 from kai_es.reader.restore import HistoryGoneError, stored
 from kai_es.snapshot.world import World
 from projectors.batching import batch_envelope
@@ -20,6 +21,7 @@ from streams.projection import usage_projection
 from tests.books.stores import MemoryCheckpoints, MemoryUsage
 from tests.books.story import MINUTE, START, Story, a_group, a_node, a_pod, a_queue
 from tests.books.tables import Tables
+from tests.histories.logs import folded
 from tests.histories.virtual import LoopClock, run_virtual
 
 
@@ -75,8 +77,6 @@ def expected(log_batches):
 
 
 async def accepted(log):
-    from tests.histories.logs import folded
-
     return (await folded(log))[1]
 
 
@@ -275,6 +275,33 @@ def test_log_is_trimmed_behind_a_proven_checkpoint_and_books_go_on():
         again = site.runner()
         await again.catch_up()
         assert again.status.trouble == ""
+
+    run_virtual(main())
+
+
+def test_trimming_that_fails_is_tried_again_soon_and_then_no_trouble():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        world, _, _ = await folded(site.log)
+        checkpointer = site.runner()._books.checkpointer
+        asked, begin = [], site.log.begin
+
+        async def away(topic):
+            asked.append(site.clock.monotonic_s())
+            if len(asked) < 3:
+                raise UnavailableError("the log is away")
+            return await begin(topic)
+
+        site.log.begin = away
+        troubles = set()
+        for _ in range(300):
+            await checkpointer.idle(world, needed=0)
+            await asyncio.sleep(0.1)
+            troubles.add(checkpointer.trouble)
+        assert troubles == {"the log is away", ""}
+        assert checkpointer.trouble == ""
+        assert len(asked) == 3
 
     run_virtual(main())
 
