@@ -35,6 +35,8 @@ class _Handle(asyncio.Handle):
     def _run(self):
         life = self._context.get(PROCESS)
         if life is not None and life.is_paused:
+            if not life.held:
+                self._loop.standing.append(life)
             life.held.append(self)
         else:
             super()._run()
@@ -45,6 +47,7 @@ class WorldLoop(VirtualLoop):
 
     def __init__(self):
         super().__init__()
+        self.standing = []
         self.set_task_factory(lambda loop, coro, **rest: _Task(coro, loop=loop, **rest))
 
     def call_soon(self, callback, *args, context=None):
@@ -64,6 +67,13 @@ class WorldLoop(VirtualLoop):
         held, life.held = life.held, []
         self._ready.extend(held)
 
+    def resume_all(self):
+        """Let all go on: what stands still cannot even be cancelled."""
+        standing, self.standing = self.standing, []
+        for life in standing:
+            life.is_paused = False
+            self.resume(life)
+
 
 def run_world(coroutine):
     """Run to the end; what is left is cancelled until it has ended."""
@@ -81,6 +91,7 @@ def run_world(coroutine):
                 break
             for task in left:
                 task.cancel()
+            loop.resume_all()
             loop.run_until_complete(_rest())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
