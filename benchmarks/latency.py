@@ -56,7 +56,7 @@ def run_shape(name: str) -> dict[str, Any]:
 async def _measure(folder: Path, *, on_kafka: bool) -> dict[str, Any]:
     async with embedded(Settings(data=folder / "instance")) as stack:
         await stack.start_cluster(seed=1)
-        with _parts(stack, folder, on_kafka=on_kafka) as doors:
+        async with _parts(stack, folder, on_kafka=on_kafka) as doors:
             endpoint = from_kubeconfig(stack.settings.kubeconfig)
             async with Client(endpoint, "kai-es-bench") as client:
                 loader = Loader(client, SystemClock())
@@ -77,15 +77,15 @@ async def _measure(folder: Path, *, on_kafka: bool) -> dict[str, Any]:
     }
 
 
-@contextlib.contextmanager
-def _parts(stack: Stack, folder: Path, *, on_kafka: bool) -> Any:
-    """Start the parts; gives the addresses of their doors."""
+@asynccontextmanager
+async def _parts(stack: Stack, folder: Path, *, on_kafka: bool) -> AsyncIterator[list[str]]:
+    """Start the parts; gives the addresses of their doors. They end before their broker does."""
     if not on_kafka:
         address = f"127.0.0.1:{free_port()}"
         stack.start_parts(ALL_PARTS, listen=address)
         yield [address]
         return
-    with contextlib.ExitStack() as closing:
+    async with contextlib.AsyncExitStack() as closing:
         bootstrap = os.environ.get("KAI_ES_TEST_KAFKA")
         if not bootstrap:
             broker = Broker(folder / "kafka")
@@ -101,6 +101,7 @@ def _parts(stack: Stack, folder: Path, *, on_kafka: bool) -> Any:
             argv += ["--data", str(stack.instance.root), "--kubeconfig", stack.settings.kubeconfig]
             argv += ["--kafka", bootstrap, "--prefix", f"bench-{os.getpid()}"]
             stack.supervisor.start(Child(name, argv))
+            closing.push_async_callback(stack.supervisor.stop, name)
         yield list(doors.values())
 
 
