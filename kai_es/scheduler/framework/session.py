@@ -64,7 +64,7 @@ class Session:
     """See the module.
 
     status:      by pod row.
-    task_node:   by pod row: node row, None = as in the rows.
+    task_node:   by pod row: node row, None = as in the rows and not asked for yet.
     task_groups: by pod row: GPU groups, None = as in the rows.
     virtual:     by pod row: its status exists only in a statement.
     journal:     what a statement overwrote; empty between statements.
@@ -140,7 +140,8 @@ class Session:
         """Row of the node that a task counts on, NO_ROW if none of the shard."""
         node = self.task_node[task]
         if node is None:
-            return self.nodes.columns.row.get(self.row(task).state.node, NO_ROW)
+            node = self.nodes.columns.row.get(self.row(task).state.node, NO_ROW)
+            self.task_node[task] = node
         return node
 
     def groups_of(self, task: int) -> tuple[str, ...]:

@@ -264,16 +264,21 @@ class Proportion:
                 )
             )
         units: dict[int, list[Unit]] = {}
+        alike: dict[tuple[object, ...], list[Unit]] = {}  # most victims of a scenario are
         for job, tasks in by_job.items():
-            if job.queue != NO_QUEUE:
-                units.setdefault(job.queue, []).extend(
-                    victim_units(
-                        tasks,
-                        {leaf.name: leaf.min_available for leaf in job.tree.leaves},
-                        allow_consolidating=session.config.allow_consolidating_reclaim,
-                        flags=session.flags,
-                    )
+            if job.queue == NO_QUEUE:
+                continue
+            minima = {leaf.name: leaf.min_available for leaf in job.tree.leaves}
+            key = (*tasks, *minima.items())
+            found = alike.get(key)
+            if found is None:
+                found = alike[key] = victim_units(
+                    tasks,
+                    minima,
+                    allow_consolidating=session.config.allow_consolidating_reclaim,
+                    flags=session.flags,
                 )
+            units.setdefault(job.queue, []).extend(found)
         return [VictimQueue(self._queues.path[queue], found) for queue, found in units.items()]
 
     # -- capacity

@@ -4,6 +4,7 @@ Reference: pkg/scheduler/plugins/proportion, pkg/scheduler/actions (scheduler-co
 fairness §6.5).
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from kai_es.kube.labels import DEFAULT_POD_SET
@@ -38,6 +39,7 @@ def reclaimed_text(
     return f"{first}\n{queue_text(victim)}\n{queue_text(reclaimer)}"
 
 
+@lru_cache(256)  # one statement's victims are told of the same few queues
 def queue_text(queue: QueueLine) -> str:
     """Use, quota, fair share and priority of a queue."""
     used, quota, share = (

@@ -7,8 +7,9 @@ Reference: pkg/scheduler/actions/utils/action.go, job_order_by_queue.go (schedul
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ from kai_es.scheduler.framework.statuses import IS_ACTIVE
 from kai_es.scheduler.framework.work import Work
 from kai_es.scheduler.jobs.walk import QueueWalk, WalkRules
 from kai_es.scheduler.solve.worklist import queue_order
+
+FORGET_SHARE: Final = 8
+"""A leaf of which more than one job in so many has changed at once is made anew."""
 
 Key = tuple[Any, ...]
 Keep = Callable[[Job], bool]
@@ -59,7 +63,10 @@ class Candidates:
 
     def changed(self, jobs: Iterable[Job]) -> None:
         """Tasks of these jobs were placed or evicted for good."""
-        session = self._session
+        session, jobs = self._session, list(jobs)
+        for queue, n in Counter(job.queue for job in jobs).items():
+            if n * FORGET_SHARE > len(self._leaves.get(queue, ())):
+                self._forget(queue)
         for job in jobs:
             leaf = self._leaves.get(job.queue)
             if leaf is None or not session.gives_way(job):
@@ -78,12 +85,19 @@ class Candidates:
                 if freed is not None:
                     self._count(job, freed)
 
+    def _forget(self, queue: int) -> None:
+        """So many have changed that making the list anew, if it is needed, is less work."""
+        for _, work in self._leaves.pop(queue, ()):
+            self._keys.pop(work.job, None)
+            self._gives.pop(work.job, None)
+        self._freed.pop(queue, None)
+
     def freed(self, queue: int) -> NDArray[np.int64]:
         """int64 [R, N]: at most what all jobs of a leaf would free. Do not change it."""
         found = self._freed.get(queue)
         if found is None:
             found = self._freed[queue] = np.zeros_like(self._session.nodes.free)
-            self._spread[queue] = False
+            self._spread.setdefault(queue, False)
             for _, work in self.leaf(queue):
                 self._count(work.job, found)
         return found
