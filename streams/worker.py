@@ -7,7 +7,7 @@ commit or exactly-once: the place is in the database, and what Faust commits is 
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ import faust
 
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.clock import Clock, wait_for
+from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import Entry, Position
 from streams.books import Books
 from streams.driver import Driver
@@ -33,6 +34,10 @@ SESSION_S: Final = 6.0
 """After this a worker that is gone is replaced; static membership brings it back sooner."""
 
 HEARTBEAT_S: Final = 1.5
+
+LEAVE_S: Final = 7.0
+"""Leaving the group commits what is folded; a process allows its parts 8 s in all."""
+
 logger = logging.getLogger(__name__)
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -70,6 +75,7 @@ class BooksWorker:
     def __init__(self, settings: WorkerSettings, books: Books, clock: Clock) -> None:
         self.app = _app(settings)
         self._clock = clock
+        self._failure: Exception | None = None
         self.driver = Driver(books, clock, self._seek)
         self._topic = f"{settings.prefix}.{SNAPSHOT}"
         topic = self.app.topic(self._topic, key_serializer="raw", value_serializer="raw")
@@ -83,46 +89,63 @@ class BooksWorker:
         """Join the group and work until `stop`; then commit what is folded and leave.
 
         Raises:
-            Exception: what ended the worker; its supervisor starts it again.
+            UnavailableError: Faust gave up; its supervisor starts it again.
+            Exception: what keeps the books from going on.
         """
-        await self.app.start()
+        crash: BaseException | None = None
         try:
-            while not stop.is_set():
-                if self.app.crashed:
-                    raise self.app.crash_reason
+            await self.app.start()
+            while not (stop.is_set() or self._failure or self.app.crashed):
                 await wait_for(stop, clock=self._clock, seconds=TICK_S)
+            crash = self.app.crash_reason
+        except Exception as exc:  # noqa: BLE001 - of Faust and its client, anything
+            crash = exc
         finally:
-            await self._stopped()
+            await self._leave()
+        if self._failure is not None:
+            raise self._failure
+        if crash is not None:
+            raise UnavailableError(f"Faust cannot consume {self._topic}: {crash!r}") from crash
 
-    async def _stopped(self) -> None:
-        """Leave the group. What has crashed may not be able to; that must not hide why it did."""
+    async def _leave(self) -> None:
+        """Leave the group; an app that has crashed may not be able to, or never come back."""
+        leaving = asyncio.ensure_future(self.app.stop())
+        waiting = asyncio.ensure_future(asyncio.wait((leaving,), timeout=LEAVE_S))
         try:
-            await self.app.stop()
-        except Exception:
-            if not self.app.crashed:
-                raise
-            logger.warning("the crashed worker does not stop in good order", exc_info=True)
+            await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            await waiting  # what is left half way keeps the process from ending
+            raise
+        finally:
+            problem = _problem(leaving)
+            if problem:
+                leaving.cancel()
+                await self.driver.close()
+                logger.warning("left in bad order", extra={"topic": self._topic, "why": problem})
 
     async def _agent(self, stream: Any) -> None:
         async for event in stream.events():
             message = event.message
             key = (message.key or b"").decode("utf-8", "replace")
             await self._guarded(
-                self.driver.take(Entry(Position(message.offset), key, message.value))
+                self.driver.take, Entry(Position(message.offset), key, message.value)
             )
 
     async def _ticking(self) -> None:
         while not self.app.should_stop:
-            await self._guarded(self.driver.tick())
+            await self._guarded(self.driver.tick)
             await self._clock.sleep(TICK_S)
 
-    async def _guarded(self, doing: Any) -> None:
-        """What no waiting mends ends the worker; its supervisor shows why."""
-        try:
-            await doing
-        except Exception as exc:
-            await self.app.crash(exc)
-            raise
+    async def _guarded(self, do: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """What no waiting mends ends the worker.
+
+        Faust is not told: it would tear its consumer down while we leave, and tell pages.
+        """
+        if self._failure is None:
+            try:
+                await do(*args)
+            except Exception as exc:  # noqa: BLE001 - `run` raises it
+                self._failure = exc
 
     async def _seek(self, offset: int) -> None:
         await self.app.consumer.seek(faust.types.TP(self._topic, 0), offset)
@@ -140,6 +163,16 @@ class BooksWorker:
     async def _close(self, app: Any, **_: Any) -> None:
         del app
         await self.driver.close()
+
+
+def _problem(leaving: "asyncio.Future[None]") -> str:
+    """Why a worker did not leave in good order, "" = it did."""
+    if not leaving.done():
+        return f"not done after {LEAVE_S:.0f} s"
+    if leaving.cancelled():
+        return "cancelled"
+    problem = leaving.exception()
+    return "" if problem is None else repr(problem)
 
 
 def _app(settings: WorkerSettings) -> Any:

@@ -77,21 +77,7 @@ def run(args: argparse.Namespace) -> int:
         level=os.environ.get(ENV_LOG_LEVEL, "info"), json_lines=bool(os.environ.get(ENV_LOG_JSON))
     )
     sys.setswitchinterval(GIL_S)
-    try:
-        asyncio.run(_run(args))
-    except FencedError as exc:
-        logger.warning("fenced", extra={"problem": str(exc)})
-        return FENCED
-    except (PoisonError, CorruptLogError, BrokenHistoryError, GoneError) as exc:
-        logger.error("the log cannot be read on", extra={"problem": str(exc)})
-        return DAMAGED
-    except UnavailableError as exc:
-        logger.warning("unavailable", extra={"problem": str(exc)})
-        return FENCED
-    except PartEndedError as exc:
-        logger.error("part ended", extra={"problem": str(exc)})
-        return FENCED
-    return OK
+    return asyncio.run(_run(args))
 
 
 def refuse_unused(args: argparse.Namespace) -> None:
@@ -111,11 +97,31 @@ def refuse_unused(args: argparse.Namespace) -> None:
             )
 
 
-async def _run(args: argparse.Namespace) -> None:
+async def _run(args: argparse.Namespace) -> int:
     stop = stop_event(with_stdin=args.exit_with_stdin)
     tell_on_signal()
-    with no_lingering(FENCED):
+    with no_lingering(FENCED) as ending:
+        ending.code = await _ended(args, stop)
+    return ending.code
+
+
+async def _ended(args: argparse.Namespace, stop: asyncio.Event) -> int:
+    """Serve; the exit code for what that ended with."""
+    try:
         await _serve(args, stop)
+    except FencedError as exc:
+        logger.warning("fenced", extra={"problem": str(exc)})
+        return FENCED
+    except (PoisonError, CorruptLogError, BrokenHistoryError, GoneError) as exc:
+        logger.error("the log cannot be read on", extra={"problem": str(exc)})
+        return DAMAGED
+    except UnavailableError as exc:
+        logger.warning("unavailable", extra={"problem": str(exc)})
+        return FENCED
+    except PartEndedError as exc:
+        logger.error("part ended", extra={"problem": str(exc)})
+        return FENCED
+    return OK
 
 
 async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from kai_es.simulate.cluster import exit_with_stdin
@@ -40,28 +41,36 @@ def stop_event(*, with_stdin: bool = False) -> asyncio.Event:
     return event
 
 
+@dataclass(slots=True)
+class Ending:
+    """What a process ends with."""
+
+    code: int
+
+
 @contextlib.contextmanager
-def no_lingering(code: int, seconds: float = LINGER_S) -> Iterator[None]:
+def no_lingering(code: int, seconds: float = LINGER_S) -> Iterator[Ending]:
     """End the process for good when it has left this block and still is there after `seconds`.
 
     A task of a library that refuses its cancellation, or a thread that waits for ever, would keep
     a process that has failed, and its supervisor would never start it anew.
 
     Args:
-        code: the exit code then.
+        code: the exit code then, unless the block says another.
         seconds: how long it may take.
     """
+    ending = Ending(code)
     try:
-        yield
+        yield ending
     finally:
-        timer = threading.Timer(seconds, _end, (code, seconds))
+        timer = threading.Timer(seconds, _end, (ending, seconds))
         timer.daemon = True
         timer.start()
 
 
-def _end(code: int, seconds: float) -> None:
+def _end(ending: Ending, seconds: float) -> None:
     names = ", ".join(sorted(thread.name for thread in threading.enumerate()))
     logger.error("ended by force", extra={"after_s": seconds, "threads": names})
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(ending.code)

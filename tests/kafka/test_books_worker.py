@@ -12,6 +12,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from kai_es.cli.exits import DAMAGED
 from kai_es.eventlog.kafka import KafkaLog
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.storage import schema
@@ -225,8 +226,11 @@ def test_worker_that_cannot_go_on_ends_with_its_process(site):
             stderr=out,
         )
     site.processes.append(process)
-    assert process.wait(PATIENCE_S) != 0
-    assert "are not in the log" in site.tail()
+    assert process.wait(PATIENCE_S) == DAMAGED, site.tail()
+    *before, last = (site.folder / "run.log").read_text().splitlines()
+    assert "the log cannot be read on" in last
+    assert "are not in the log" in last
+    assert all(" info " in line for line in before), site.tail()
 
 
 @pytest.mark.long

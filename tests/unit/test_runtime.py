@@ -266,18 +266,21 @@ async def stubborn():
 async def main():
     task = asyncio.create_task(stubborn())  # kept: nobody else does, and it would be collected
     await asyncio.sleep(0)
-    with no_lingering(75, seconds=0.1):
-        raise ValueError("failed")
+    with no_lingering(75, seconds=0.1) as ending:
+        %s
 
 asyncio.run(main())
 """
 
 
-def test_a_process_whose_tasks_refuse_to_end_ends():
+@pytest.mark.parametrize(
+    ("body", "code"), [('raise ValueError("failed")', 75), ("ending.code = 65", 65)]
+)
+def test_a_process_whose_tasks_refuse_to_end_ends(body, code):
     ended = subprocess.run(
-        [sys.executable, "-c", LINGERING], capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", LINGERING % body], capture_output=True, timeout=60, check=False
     )
-    assert ended.returncode == 75
+    assert ended.returncode == code
     assert b"ended by force" in ended.stderr
 
 
