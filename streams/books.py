@@ -6,6 +6,7 @@ needs comes from the nearest checkpoint, and from the log from there on.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
 
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.snapshot import Batch
@@ -18,6 +19,9 @@ from kai_es.snapshot.world import Applied, Missed, World
 from streams.checkpointer import Checkpointer
 from streams.projection import AnyProjection
 from streams.rollup import RollUps
+
+OPENS: Final = "opens the books: finds out where they stand"
+"""What whoever feeds them says until `open` has returned."""
 
 
 class Books:
@@ -60,6 +64,7 @@ class Books:
 
         Raises:
             UnavailableError: a store or the log is away: try again.
+            DivergedError: a store is of another log, as far as can be told.
             HistoryGoneError: the log no longer has what comes next, and no checkpoint covers it.
         """
         if self._prepare is not None:
@@ -68,6 +73,7 @@ class Books:
         places = [await projection.open() for projection in self.projections]
         at_most = min(places) if places else None
         self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)
+        self._check_reached(int((await self._log.end(SNAPSHOT))[0]))
         if self.checkpointer is not None:
             self.checkpointer.opened(self.world)
         await self._restore()
@@ -138,15 +144,14 @@ class Books:
             troubles.append(self.rollups.trouble)
         return next((trouble for trouble in troubles if trouble), "")
 
-    def behind(self, end: int) -> str:
-        """What is wrong if the log, read to its end, does not reach a projection's place."""
-        for projection in self.projections:
-            if not projection.is_live and end <= projection.place.offset:
-                return (
-                    f"{projection.name} stands at offset {projection.place.offset} but the log "
-                    f"ends at {end}: this database belongs to another log, or the log lost its end"
+    def _check_reached(self, end: int) -> None:
+        places = [(projection.name, projection.place.offset) for projection in self.projections]
+        for name, offset in (*places, ("the checkpoint to start from", self.world.offset)):
+            if end <= offset:
+                raise DivergedError(
+                    f"{name} stands at offset {offset} but the log ends at {end}: this database "
+                    "belongs to another log, or the log lost its end"
                 )
-        return ""
 
     async def _applied(self, offset: int, batch: Batch) -> None:
         for projection in self.projections:

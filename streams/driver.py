@@ -17,7 +17,7 @@ from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import Entry
 from kai_es.ports.stores import DivergedError
 from kai_es.snapshot.errors import BrokenHistoryError
-from streams.books import Books
+from streams.books import OPENS, Books
 from streams.projection import MovedError
 
 logger = logging.getLogger(__name__)
@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
 STOP_S: Final = 5.0
+
+JOINS: Final = "joins the other workers of these books"
 
 RETRIED: Final = (UnavailableError, MovedError, DivergedError)
 """What opening the books anew, after a while, may mend."""
@@ -35,7 +37,7 @@ Seek = Callable[[int], Awaitable[None]]
 class Driver:
     """Keeps books with a consumer of one partition.
 
-    trouble: why nothing is folded, "" = it is, or the partition is not ours.
+    trouble: why nothing is folded, "" = it is, or another worker has the partition.
 
     Args:
         books: what to keep.
@@ -44,13 +46,13 @@ class Driver:
     """
 
     def __init__(self, books: Books, clock: Clock, seek: Seek) -> None:
-        self.trouble = ""
         self.n_opened = self.n_gaps = 0
         self._books = books
         self._clock = clock
         self._seek_to = seek
         self._lock = asyncio.Lock()
-        self._assigned = self._open = False
+        self._failure = ""
+        self._joined = self._assigned = self._open = False
         self._not_before_s = 0.0
         self._backoff_s = BACKOFF_FIRST_S
         self._filling: asyncio.Future[None] | None = None
@@ -61,16 +63,24 @@ class Driver:
         """Whether the partition is ours; a standby has none."""
         return self._assigned
 
-    async def assigned(self) -> None:
-        """The partition is ours."""
+    @property
+    def trouble(self) -> str:
+        """See above; until it is told who has the partition, a worker is not even a standby."""
+        if self._assigned:
+            return self._failure or ("" if self._open else OPENS)
+        return "" if self._joined else JOINS
+
+    async def assigned(self, *, ours: bool = True) -> None:
+        """The group has said who has the partition."""
         async with self._lock:
-            self._assigned = True
+            self._joined = True
+            self._assigned = self._assigned or ours
 
     async def revoked(self) -> None:
         """It is not any more: the next holder folds what is not committed."""
         async with self._lock:
             self._assigned = self._open = False
-            self.trouble = ""  # a standby has none, whatever it had before
+            self._failure = ""  # a standby has none, whatever it had before
             await self._books.abandon()
 
     async def take(self, entry: Entry) -> None:
@@ -122,7 +132,7 @@ class Driver:
         await self._seek_to(start)
         self.n_opened += 1
         self._open = True
-        self.trouble = ""
+        self._failure = ""
 
     async def _feed(self, entry: Entry) -> int | None:
         """Fold a record; the offset to read from if one before it is missing."""
@@ -168,6 +178,6 @@ class Driver:
         await self._guarded(self._books.settle())
 
     def _pause(self, trouble: str) -> None:
-        self.trouble, self._open = trouble if self._assigned else "", False
+        self._failure, self._open = trouble if self._assigned else "", False
         self._not_before_s = self._clock.monotonic_s() + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_MAX_S)

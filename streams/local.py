@@ -11,7 +11,7 @@ from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import EventLog, Position
 from kai_es.ports.stores import DivergedError
 from kai_es.snapshot.errors import BrokenHistoryError
-from streams.books import Books
+from streams.books import OPENS, Books
 from streams.projection import MovedError
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class BooksStatus:
     committed: by projection, (offset, time in ms) of what is in the store.
     """
 
-    trouble: str = ""
+    trouble: str = OPENS
     is_caught_up: bool = False
     lag_s: float = 0.0
     offset: int = -1
@@ -118,6 +118,7 @@ class LocalRunner:
         """From the stores' places to the end of the log, or until stopped."""
         await self._books.abandon()
         start = await self._books.open()
+        self.status.trouble = self._books.trouble()
         while not self._stopping.is_set():
             missed = await self._read(start, follow=follow)
             if missed is None:
@@ -151,8 +152,7 @@ class LocalRunner:
     async def _at_end(self) -> None:
         self.status.is_caught_up = True
         self.status.lag_s = 0.0
-        end = int((await self._log.end(SNAPSHOT))[0])
-        self.status.trouble = self._books.behind(end) or self._books.trouble()
+        self.status.trouble = self._books.trouble()
         self._show_committed()
 
     def _show(self) -> None:

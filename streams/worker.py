@@ -152,8 +152,7 @@ class BooksWorker:
 
     async def _assigned(self, app: Any, assigned: Any, **_: Any) -> None:
         del app
-        if any(tp.topic == self._topic for tp in assigned):
-            await self.driver.assigned()
+        await self.driver.assigned(ours=any(tp.topic == self._topic for tp in assigned))
 
     async def _revoked(self, app: Any, revoked: Any, **_: Any) -> None:
         del app

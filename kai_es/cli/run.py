@@ -125,7 +125,7 @@ async def _ended(args: argparse.Namespace, stop: asyncio.Event) -> int:
 
 
 async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:
-    async with made(args.parts, from_args(args)) as (parts, log):
+    async with made(args.parts, from_args(args)) as (parts, in_order):
 
         def problems() -> list[str]:
             return [f"{part.name}: {text}" for part in parts for text in part.ready()]
@@ -141,7 +141,7 @@ async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:
             sys.stderr.flush()
             telling = asyncio.create_task(tell_changes(problems, SystemClock()))
             try:
-                await race(log.in_order(), stop.wait())
+                await race(in_order(), stop.wait())
                 if not stop.is_set():
                     await run_crew(parts, stop)
             finally:

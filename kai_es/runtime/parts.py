@@ -1,11 +1,19 @@
 """Which parts there are, and how each is made from the settings."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine
 
@@ -18,6 +26,7 @@ from kai_es.intake.takeover import Takeover
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import ConfigError, UnavailableError
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets
+from kai_es.ports.race import race
 from kai_es.ports.stores import CheckpointStore, UsageStore
 from kai_es.reader import View
 from kai_es.runtime.binding import binder_settings
@@ -26,7 +35,7 @@ from kai_es.runtime.checkpoints import LazyCheckpoints
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import has_database, open_database
-from kai_es.runtime.log_health import LogHealth
+from kai_es.runtime.health import Health, asks_database, asks_log
 from kai_es.runtime.pages import PluginPages
 from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.scheduling import Running, SchedulerPart
@@ -227,11 +236,12 @@ NAMES: Final = (*MAKERS, *BOOKS)
 class Made(NamedTuple):
     """What a process runs.
 
-    parts: to be started once the log is in order, the log's own health among them.
+    parts:    to be started once the log is in order; the health of the servers is among them.
+    in_order: returns once it is; until then it keeps looking at the other servers.
     """
 
     parts: Sequence[Part]
-    log: LogHealth
+    in_order: Callable[[], Coroutine[Any, Any, None]]
 
 
 @asynccontextmanager
@@ -257,9 +267,19 @@ async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Made
             stack=stack,
         )
         parts = [await maker(wiring) for name, maker in MAKERS.items() if name in names]
+        log, others = Health(asks_log(opened.log), wiring.clock), []
+        watches = [_watch("log", log)]
         if books := [name for name in BOOKS if name in names]:
             engine = await wiring.engine()
             parts += books_parts(settings, opened.log, engine, wiring.clock, books)
-        health = LogHealth(opened.log, wiring.clock)
-        watch = Part(name="log", run=health.run, ready=lambda: _trouble(health.trouble))
-        yield Made([*parts, watch], health)
+            others.append(Health(asks_database(engine), wiring.clock))
+            watches.append(_watch("database", others[0]))
+
+        async def in_order() -> None:
+            await race(log.in_order(), *(health.run() for health in others))
+
+        yield Made([*parts, *watches], in_order)
+
+
+def _watch(name: str, health: Health) -> Part:
+    return Part(name=name, run=health.run, ready=lambda: _trouble(health.trouble))

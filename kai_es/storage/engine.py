@@ -7,6 +7,7 @@ No exception of SQLAlchemy or psycopg leaves `storage`: every public function of
 import contextlib
 import datetime
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Final, NoReturn
 
 import psycopg
@@ -22,11 +23,33 @@ POOL_SIZE: Final = 4
 CONNECT_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_S: Final = 300
 """A statement that runs longer is a bug or a lock that nobody lets go."""
+LOCK_TIMEOUT_S: Final = 5
+IDLE_TIMEOUT_S: Final = 10
+"""A transaction whose process says nothing for so long is ended by the server: its process was
+stopped, or its machine is gone, and whoever took over waits for its locks."""
+ALIVE: Final = MappingProxyType(
+    {
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20_000,
+    }
+)
+"""A server whose machine is gone says nothing, and the system would wait for it for two hours."""
 EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 SERVER_MIN: Final = 15
 """Oldest PostgreSQL that the statements are tested against."""
 
-_READ_ONLY: Final = frozenset({"25006"})
+READ_ONLY: Final = (
+    "the database is read-only: it is a standby, or default_transaction_read_only is on; "
+    "writes go on by themselves once it accepts them"
+)
+_READ_ONLY: Final = "25006"
+_LOCKED: Final = (
+    f"another session holds a lock that this needs, for more than {LOCK_TIMEOUT_S} s "
+    "(pg_stat_activity, pg_locks); it is tried again"
+)
+_SAID: Final = MappingProxyType({_READ_ONLY: READ_ONLY, "55P03": _LOCKED})
 _REFUSED: Final = ("28", "3D", "42501", "0P")
 _AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX", "HV")
 _MISSING: Final = frozenset({"42P01", "42703", "3F000"})
@@ -54,7 +77,11 @@ def connect_to(url: str) -> Engine:
         connect_args={
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": "kai-es",
-            "options": f"-c timezone=UTC -c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
+            **ALIVE,
+            "options": "-c timezone=UTC"
+            f" -c statement_timeout={STATEMENT_TIMEOUT_S * 1000}"
+            f" -c lock_timeout={LOCK_TIMEOUT_S * 1000}"
+            f" -c idle_in_transaction_session_timeout={IDLE_TIMEOUT_S * 1000}",
         },
     )
     sqlalchemy.event.listen(engine, "handle_error", _reconnect_if_read_only)
@@ -87,7 +114,7 @@ def to_ms(time: datetime.datetime) -> int:
 
 def _reconnect_if_read_only(context: sqlalchemy_engine.ExceptionContext) -> None:
     """A session stays read-only after the database no longer is, or is it on a former primary."""
-    if getattr(context.original_exception, "sqlstate", None) in _READ_ONLY:
+    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
 
@@ -103,11 +130,8 @@ def describe(exc: BaseException) -> str | None:
     """What a person should know of a database error; None = the statement itself is wrong."""
     state = getattr(exc, "sqlstate", None) or ""
     text = str(exc).strip().split("\n", 1)[0]
-    if state in _READ_ONLY:
-        return (
-            "the database is read-only: it is a standby, or default_transaction_read_only is on; "
-            "writes go on by themselves once it accepts them"
-        )
+    if state in _SAID:
+        return _SAID[state]
     if state in _MISSING:
         return (
             f"the database is not migrated to this release ({text}); the parts that write it "

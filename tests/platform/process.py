@@ -21,11 +21,14 @@ class Parts:
         names: of the parts.
         options: of the command line, without dashes.
         env: added to ours.
+
+    answers: of /readyz, as far as it was asked.
     """
 
     def __init__(self, folder, names, *, env=None, **options):
         folder.mkdir(parents=True, exist_ok=True)
         self.log = folder / "process.log"
+        self.answers = []
         port = process.free_port()
         self.url = f"http://127.0.0.1:{port}"
         argv = [sys.executable, "-m", "kai_es.cli", "run", *names, "--data", str(folder)]
@@ -46,6 +49,7 @@ class Parts:
                 ):
                     assert self.process.poll() is None, f"ended: {self.log.read_text()[-3000:]}"
                     text = await self._door("/readyz")
+                    self.answers += [text] if text else []
                     await asyncio.sleep(0.1)
         except TimeoutError:
             raise AssertionError(f"want {words}, /readyz says {text!r}") from None

@@ -1,5 +1,6 @@
 """What a server can do to a process: it says what is wrong, goes on running, and mends itself."""
 
+import asyncio
 import random
 import resource
 
@@ -12,8 +13,9 @@ from kai_es.eventlog.kafka import KafkaLog
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.ports.errors import UnavailableError
 from kai_es.ports.eventlog import Position
+from kai_es.runtime.instance import Instance
 from tests.conformance.ports.logs import a_record, name
-from tests.platform.process import Parts
+from tests.platform.process import SAYS_S, Parts
 from tools.kafka import Broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("outages")]
@@ -74,6 +76,31 @@ async def test_broker_away_credentials_wrong_database_away(broker, started, tmp_
     broker.start()
     await refused.ready()
     assert plain.told("Traceback") == refused.told("Traceback") == 0
+
+
+@pytest.mark.postgres
+async def test_books_with_nothing_to_write_know_how_their_database_is(
+    postgres_url, started, tmp_path
+):
+    """From the first answer on: a rollout waits for "ok"."""
+    Instance(tmp_path / "away").create()
+    Instance(tmp_path / "there").create()
+    books = ["usage", "history", "checkpoint"]
+    away = started(tmp_path / "away", books, database=NO_DATABASE)
+    there = started(tmp_path / "there", books, database=postgres_url)
+    said = await away.says("database: ", beside=["not looked at yet"])
+    assert "the database is away" in said
+    await there.ready()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("ALTER SCHEMA public RENAME TO elsewhere")
+        await there.says("database: ", "not migrated")
+        async with asyncio.timeout(SAYS_S):
+            while not there.told("not migrated"):
+                await asyncio.sleep(0.1)
+        connection.execute("ALTER SCHEMA elsewhere RENAME TO public")
+    await there.ready()
+    assert there.answers[0] != "ok\n"
+    assert "ok\n" not in away.answers
 
 
 async def test_topic_with_other_partitions_is_named_until_it_is_mended(

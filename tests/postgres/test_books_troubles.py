@@ -1,19 +1,28 @@
 """What a database can do to the books, and that they mend themselves."""
 
 import asyncio
+import contextlib
 import time
 
+import psycopg
 import pytest
 import sqlalchemy
 
 from kai_es.eventlog.memory import MemoryLog
+from kai_es.ports.books import Place
+from kai_es.ports.errors import UnavailableError
 from kai_es.runtime.books import BOOKS, books_of
 from kai_es.runtime.clock import SystemClock
-from kai_es.storage import schema
+from kai_es.storage import engine as engine_module
+from kai_es.storage import offsets, schema
+from kai_es.storage.copy import driver
 from kai_es.storage.engine import connect_to
 from kai_es.storage.identity import check_identity
+from kai_es.storage.look import look
 from kai_es.storage.usage import PostgresUsage
+from projectors.usage import Usage
 from streams.local import LocalRunner
+from tests.books.story import MINUTE
 from tests.postgres.test_books_kills import a_story, append
 
 pytestmark = pytest.mark.postgres
@@ -51,6 +60,60 @@ def test_empty_database_is_migrated_by_the_first_that_keeps_books(empty_database
     asyncio.run(main())
     assert schema.current(empty_database) == "0001"
     assert check_identity(empty_database) is None
+
+
+def trouble_of(engine):
+    """What a look at it says, "" = the books could be written."""
+    try:
+        look(engine)
+    except UnavailableError as exc:
+        return str(exc)
+    return ""
+
+
+def test_a_look_tells_what_is_wrong_with_a_database_nobody_writes_to(empty_database):
+    name = empty_database.url.database
+    assert "is not migrated" in trouble_of(empty_database)
+    schema.upgrade(empty_database)
+    assert trouble_of(empty_database) == ""
+    administer(empty_database, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert "is read-only" in trouble_of(empty_database)
+    administer(empty_database, f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    assert trouble_of(empty_database) == ""
+    with empty_database.begin() as connection:
+        connection.execute(sqlalchemy.text("LOCK TABLE projection_offset"))
+        assert "statement timeout" in trouble_of(empty_database)
+    nowhere = connect_to("postgresql://kai@127.0.0.1:1/kai")
+    assert "the database is away" in trouble_of(nowhere)
+
+
+@pytest.mark.parametrize("in_copy", [False, True], ids=["between statements", "in a COPY"])
+def test_a_writer_that_stands_still_does_not_keep_its_successor(database, monkeypatch, in_copy):
+    monkeypatch.setattr(engine_module, "LOCK_TIMEOUT_S", 1)
+    monkeypatch.setattr(engine_module, "IDLE_TIMEOUT_S", 2)
+    monkeypatch.setattr(offsets, "SILENT_S", 0.5 if in_copy else 1_000)  # the server ends the other
+    url = database.url.render_as_string(hide_password=False)
+    stopped, successor = connect_to(url), connect_to(url)
+
+    async def commit():
+        store = PostgresUsage(successor)
+        with pytest.raises(UnavailableError, match="another session holds a lock"):
+            await store.commit(Usage().take(), expected=-1, to=Place(8, MINUTE))
+        await asyncio.sleep(0 if in_copy else 1.5)
+        assert await store.commit(Usage().take(), expected=-1, to=Place(8, MINUTE))
+
+    def stand():
+        with stopped.begin() as standing:
+            offsets.advance(standing, offsets.USAGE, expected=-1, to=Place(7, MINUTE))
+            copying = driver(standing).cursor().copy("COPY node_version FROM STDIN")
+            with copying if in_copy else contextlib.nullcontext():
+                asyncio.run(commit())
+
+    with pytest.raises((sqlalchemy.exc.DBAPIError, psycopg.OperationalError)):
+        stand()
+    assert asyncio.run(PostgresUsage(database).place()).offset == 8
+    stopped.dispose()
+    successor.dispose()
 
 
 def test_read_only_database_is_said_and_mends_itself(database):

@@ -4,11 +4,15 @@ import random
 import pytest
 
 from kai_es.events.catalogue import SNAPSHOT
+from kai_es.ports.books import Place
 from kai_es.ports.errors import UnavailableError
+from kai_es.reader.restore import stored
 from kai_es.snapshot.errors import BrokenHistoryError
-from streams.books import Books
-from streams.driver import Driver
+from kai_es.snapshot.world import World
+from streams.books import OPENS, Books
+from streams.driver import JOINS, Driver
 from streams.projection import usage_projection
+from tests.books.story import START
 from tests.histories.logs import records
 from tests.histories.virtual import run_virtual
 from tests.unit.test_books_runner import Site, a_story, write
@@ -131,6 +135,56 @@ def test_store_away_is_waited_for():
         await driver.close()
         assert driver.trouble == ""
         await site.check()
+
+    run_virtual(main())
+
+
+def test_a_worker_is_in_order_once_it_knows_who_works_and_has_opened_what_is_its_own():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        driver = a_driver(site, Consumer(await records(site.log, SNAPSHOT), start=0, seed=3))
+        assert driver.trouble == JOINS
+        await driver.tick()
+        await driver.assigned(ours=False)
+        assert driver.trouble == ""
+        await driver.assigned()
+        assert driver.trouble == OPENS
+        await driver.tick()
+        assert driver.trouble == ""
+
+    run_virtual(main())
+
+
+def test_database_of_another_log_is_said():
+    async def main():
+        site = Site()
+        site.usage.at = Place(10_000, START)
+        await write(site.log, a_story())
+        consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
+        driver = a_driver(site, consumer)
+        await driver.assigned()
+        await consumer.feed(driver, rounds=50)
+        assert "usage stands at offset 10000 but the log ends at" in driver.trouble
+        assert site.usage.database.n_commits == 0
+
+    run_virtual(main())
+
+
+def test_checkpoints_of_another_log_are_said():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        other = World()
+        other.chain.offset = 10_000
+        await site.checkpoints.put(stored(other))
+        books = Books(site.log, site.clock, projections=[], checkpoints=site.checkpoints)
+        consumer = Consumer(entries, start=0, seed=3)
+        driver = Driver(books, site.clock, consumer.seek)
+        await driver.assigned()
+        await consumer.feed(driver, rounds=50)
+        assert "the checkpoint to start from stands at offset 10000" in driver.trouble
 
     run_virtual(main())
 
