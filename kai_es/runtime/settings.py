@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kai_es.runtime.binding import given
+from kai_es.runtime.kafka_address import checked_prefix, checked_servers
 from kai_es.runtime.kafka_security import kafka_security
 
 ENV_DATA: Final = "KAI_ES_DATA"
@@ -74,14 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_argument(parser)
     parser.add_argument(
         "--kafka",
-        metavar="HOST:PORT",
+        metavar="HOST:PORT[,…]",
         default=os.environ.get(ENV_KAFKA, ""),
         help=f"Kafka bootstrap servers instead of the embedded log (${ENV_KAFKA}); "
         "how to log in there: KAI_ES_KAFKA_SECURITY_… of docs/operations.md",
     )
     parser.add_argument(
         "--prefix",
-        default=os.environ.get(ENV_PREFIX, DEFAULT_PREFIX),
+        default=os.environ.get(ENV_PREFIX) or DEFAULT_PREFIX,
         help=f"prefix of topic names (${ENV_PREFIX}, default {DEFAULT_PREFIX})",
     )
     parser.add_argument(
@@ -122,13 +123,16 @@ def from_args(args: argparse.Namespace) -> Settings:
     """Settings of a parsed command line.
 
     Raises:
-        ConfigError: the environment says how to log in to Kafka, and that cannot work.
+        ConfigError: where Kafka is, how topics begin or how to log in there cannot work.
     """
-    kafka = getattr(args, "kafka", "")
+    kafka, prefix = getattr(args, "kafka", ""), getattr(args, "prefix", DEFAULT_PREFIX)
+    if kafka:
+        kafka = checked_servers(kafka, setting=_setting("--kafka", ENV_KAFKA, kafka))
+        prefix = checked_prefix(prefix, setting=_setting("--prefix", ENV_PREFIX, prefix))
     return Settings(
         data=(args.data or default_data()).resolve(),
         kafka=kafka,
-        prefix=getattr(args, "prefix", DEFAULT_PREFIX),
+        prefix=prefix,
         database=getattr(args, "database", ""),
         kubeconfig=getattr(args, "kubeconfig", ""),
         config=_config(args),
@@ -137,6 +141,11 @@ def from_args(args: argparse.Namespace) -> Settings:
         kafka_security=kafka_security() if kafka else {},
         binder=given(args),
     )
+
+
+def _setting(flag: str, variable: str, value: str) -> str:
+    """Where a value was given."""
+    return variable if value and os.environ.get(variable) == value else flag
 
 
 def _config(args: argparse.Namespace) -> str:
