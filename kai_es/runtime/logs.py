@@ -16,11 +16,10 @@ _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
 }
 
 _QUIET: Final = {
-    **dict.fromkeys(("aiohttp.access", "urllib3", "kubernetes", "faust", "mode"), logging.WARNING),
-    "alembic": logging.WARNING,
-    # Both tell of every lost connection, twice a second while a broker is away, as an error; what
-    # of it matters comes back to us as an exception, and is said once.
-    **dict.fromkeys(("kafka", "aiokafka"), logging.CRITICAL),
+    **dict.fromkeys(("aiohttp.access", "urllib3", "kubernetes", "alembic"), logging.WARNING),
+    # They tell of every lost connection, twice a second while a broker is away, as an error, Faust
+    # with stacks; what of it matters comes back to us as an exception, and is said once.
+    **dict.fromkeys(("kafka", "aiokafka", "faust", "mode"), logging.CRITICAL),
 }
 """Other people's loggers and what we let through of them; all of it at level debug."""
 
