@@ -20,7 +20,7 @@ from kai_es.reader.restore import nearest_world
 from kai_es.reader.roll import roll
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.settings import Settings, add_arguments, add_cluster_argument, from_args
-from kai_es.runtime.wiring import holder, open_cluster, open_log, open_readable
+from kai_es.runtime.wiring import holder, open_cluster, open_existing, open_readable
 from kai_es.snapshot.world import World
 
 COLUMNS: Final = ("kind", "namespace", "name", "uid", "rv", "error", "source")
@@ -97,8 +97,8 @@ async def _show(settings: Settings, args: argparse.Namespace) -> dict[str, objec
     world = await _world(settings)
     entry = _named(_entries(world), args)
     valid = world.objects.live.get(entry.kind, {}).get(entry.uid)
-    async with open_log(settings) as opened:
-        raw = await _recorded(opened.log, entry)
+    async with open_readable(settings, None) as source:
+        raw = await _recorded(source.log, entry)
     return {
         **_row(entry),
         "closes_node": next(
@@ -113,7 +113,7 @@ async def _answer(settings: Settings, args: argparse.Namespace) -> str:
     entry = _named(await _parked(settings), args)
     clock, producer = SystemClock(), f"operator/{getpass.getuser()}@{holder()}"
     what = f"{entry.kind} {entry.namespace}/{entry.name} ({entry.uid})"
-    async with open_log(settings) as opened:
+    async with open_existing(settings) as opened:
         if args.deadletter_command == "discard":
             await discard(opened.log, entry, clock=clock, producer=producer)
             return f"discarded version {entry.rv} of {what}"

@@ -16,10 +16,10 @@ from kai_es.cli.shown import add_form, print_json, time_text
 from kai_es.events.catalogue import TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
-from kai_es.ports.eventlog import Entry, EventLog, Position, ReadableLog
+from kai_es.ports.eventlog import Entry, Position, ReadableLog
 from kai_es.ports.stores import CheckpointStore, StoredCheckpoint
 from kai_es.runtime.settings import add_arguments, from_args
-from kai_es.runtime.wiring import open_log, open_readable
+from kai_es.runtime.wiring import open_readable
 
 TAIL_DEFAULT: Final = 20
 WIDER: Final = 8
@@ -119,15 +119,15 @@ def _print_report(report: Report, form: str) -> None:
 
 
 async def _tail(args: argparse.Namespace) -> None:
-    async with open_log(from_args(args)) as opened:
+    async with open_readable(from_args(args), None) as source:
         if not args.follow:
-            await _check_anything(opened.log)
-        begin, end = await opened.log.begin(args.topic), await opened.log.end(args.topic)
+            await _check_anything(source.log)
+        begin, end = await source.log.begin(args.topic), await source.log.end(args.topic)
         found = [
             (time_ms, partition, entry)
             for partition in sorted(end)
             for time_ms, entry in await last_entries(
-                opened.log,
+                source.log,
                 (args.topic, partition),
                 (begin[partition], end[partition]),
                 args.lines,
@@ -141,7 +141,7 @@ async def _tail(args: argparse.Namespace) -> None:
             return
         async with asyncio.TaskGroup() as tasks:
             for partition, start in sorted(end.items()):
-                tasks.create_task(_follow(opened.log, args.topic, partition, start))
+                tasks.create_task(_follow(source.log, args.topic, partition, start))
 
 
 async def last_entries(
@@ -178,7 +178,7 @@ def _time_ms(entry: Entry) -> int:
         return 0
 
 
-async def _follow(log: EventLog, topic: str, partition: int, start: Position) -> None:
+async def _follow(log: ReadableLog, topic: str, partition: int, start: Position) -> None:
     async for chunk in log.read(topic, partition, start, follow=True):
         for entry in chunk:
             _print(topic, partition, entry)

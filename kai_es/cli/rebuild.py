@@ -13,7 +13,7 @@ from kai_es.ports.eventlog import EventLog
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.database import open_database
 from kai_es.runtime.settings import add_arguments, from_args
-from kai_es.runtime.wiring import open_log
+from kai_es.runtime.wiring import open_existing
 from kai_es.storage.checkpoint import PostgresCheckpoints
 from kai_es.storage.history import PostgresHistory
 from kai_es.storage.identity import Violation, check_identity
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _rebuilt(args: argparse.Namespace) -> tuple[Rebuilt, Violation | None]:
     settings = from_args(args)
-    async with open_log(settings) as opened, open_database(settings) as engine:
+    async with open_existing(settings) as opened, open_database(settings) as engine:
         await asyncio.to_thread(upgrade, engine)
         return await rebuilt(args.projection, opened.log, engine, SystemClock(), start=args.start)
 

@@ -26,6 +26,8 @@ from kai_es.ports.eventlog import Entry, Epoch, Out, Position
 
 T = TypeVar("T")
 
+Prepare = Callable[[KafkaAdminClient, KafkaSettings, Mapping[str, Topic]], None]
+
 LOOK_S: Final = 30.0
 """Questions to the broker: several requests, each retried for `REQUEST_MS`."""
 
@@ -38,12 +40,25 @@ class KafkaLog:
 
     Topics are made and checked at the first use; while they differ from the catalogue, or the
     broker is away, every use raises UnavailableError and the next one tries again.
+
+    Args:
+        settings: where it is.
+        topics: the catalogue.
+        prepare: `provision` makes topics that are missing; with `find` every use raises
+            ConfigError while there are some.
     """
 
-    def __init__(self, settings: KafkaSettings, *, topics: Mapping[str, Topic] = TOPICS) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        topics: Mapping[str, Topic] = TOPICS,
+        prepare: Prepare = provision,
+    ) -> None:
         self.settings = settings
         self._topics = topics
-        self._provisioned = False
+        self._prepare = prepare
+        self._prepared = False
         self._opening = asyncio.Lock()
         self._looker = _Looker(settings)
         self._single = SingleWriter(settings)
@@ -52,15 +67,15 @@ class KafkaLog:
         self._closed = False
 
     async def open(self) -> None:
-        """Make and check the topics; done by every other use too."""
+        """Make or find the topics and check them; done by every other use too."""
         if self._closed:
             raise UnavailableError("this log is closed")
-        if self._provisioned:
+        if self._prepared:
             return
         async with self._opening:
-            if not self._provisioned:
-                await self._looker.provision(self._topics)
-                self._provisioned = True
+            if not self._prepared:
+                await self._looker.prepare(self._prepare, self._topics)
+                self._prepared = True
 
     async def take_over(self, producer_id: str) -> Epoch:
         """See the port."""
@@ -199,9 +214,9 @@ class _Looker:
         # The last record of a partition whose end offset has not moved is still the last.
         self._known_ends: dict[TopicPartition, tuple[int, int]] = {}
 
-    async def provision(self, topics: Mapping[str, Topic]) -> None:
+    async def prepare(self, prepare: Prepare, topics: Mapping[str, Topic]) -> None:
         await self._ask(
-            "provision topics", lambda: provision(self._an_admin(), self._settings, topics)
+            "look at its topics", lambda: prepare(self._an_admin(), self._settings, topics)
         )
 
     async def begins(self, parts: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:

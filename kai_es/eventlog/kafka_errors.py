@@ -8,7 +8,7 @@ from typing import Final
 
 from kafka import errors
 
-from kai_es.ports.errors import CorruptLogError, FencedError, UnavailableError
+from kai_es.ports.errors import ConfigError, CorruptLogError, FencedError, UnavailableError
 
 
 class Meaning(enum.Enum):
@@ -130,5 +130,7 @@ def errors_mapped(doing: str) -> Iterator[None]:
     """Map what leaves the block."""
     try:
         yield
+    except ConfigError:
+        raise  # ours, though a ValueError
     except LIBRARY_ERRORS as exc:
         raise mapped(exc, doing) from exc

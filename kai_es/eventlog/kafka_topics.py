@@ -1,7 +1,7 @@
-"""The log's topics on a broker: made when missing, checked when there."""
+"""The log's topics on a broker: checked when there; when missing they are made, or it is told."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
@@ -11,7 +11,7 @@ from kafka.errors import for_code
 from kai_es.eventlog.batch import MAX_MESSAGE_BYTES
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.events.catalogue import Topic
-from kai_es.ports.errors import UnavailableError
+from kai_es.ports.errors import ConfigError, UnavailableError
 
 _COMPACTION: Final[Mapping[str, str]] = {
     "segment.bytes": str(64 * 1024 * 1024),
@@ -25,6 +25,7 @@ _UNKNOWN_TOPIC: Final = 3
 _ALREADY_EXISTS: Final = 36
 _LOOKS: Final = 20
 _LOOK_AGAIN_S: Final = 0.1
+_PREFIXES_SHOWN: Final = 5
 
 
 class _JustMadeError(UnavailableError):
@@ -60,6 +61,40 @@ def provision(
             return
         time.sleep(_LOOK_AGAIN_S)
     raise UnavailableError(trouble)
+
+
+def find(admin: KafkaAdminClient, settings: KafkaSettings, topics: Mapping[str, Topic]) -> None:
+    """Check the topics; make none, for whoever only wants to use a log that is there.
+
+    Raises:
+        ConfigError: some are missing; names the prefixes that are there.
+        UnavailableError, KafkaError: as `provision`.
+    """
+    missing = _check(
+        admin, settings, {settings.topic(topic.name): topic for topic in topics.values()}
+    )
+    if not missing:
+        return
+    if len(missing) < len(topics):
+        raise ConfigError(
+            f"the log {settings.prefix!r} on {settings.bootstrap} lacks {', '.join(missing)}; the "
+            f"next `kai-es run` that starts makes them"
+        )
+    there = _prefixes(admin.list_topics(), topics)
+    more = ", …" if len(there) > _PREFIXES_SHOWN else ""
+    raise ConfigError(
+        f"there is no log with the prefix {settings.prefix!r} on {settings.bootstrap}; "
+        f"prefixes there: {', '.join(there[:_PREFIXES_SHOWN]) + more or 'none'}"
+    )
+
+
+def _prefixes(names: Collection[str], topics: Mapping[str, Topic]) -> list[str]:
+    """Those that all topics are there with."""
+    found = [
+        {name.removesuffix(f".{topic}") for name in names if name.endswith(f".{topic}")}
+        for topic in topics
+    ]
+    return sorted(set.intersection(*found))
 
 
 def _check(

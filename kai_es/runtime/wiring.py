@@ -11,13 +11,15 @@ from pathlib import Path
 from kai_es.audit.export import ExportedLog
 from kai_es.cluster.api import ApiServer
 from kai_es.cluster.endpoint import found
-from kai_es.eventlog.kafka import KafkaLog
+from kai_es.eventlog.kafka import KafkaLog, Prepare
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_lease import KafkaLeadership
 from kai_es.eventlog.kafka_offsets import KafkaOffsets
+from kai_es.eventlog.kafka_topics import find, provision
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
 from kai_es.eventlog.sqlite_offsets import SqliteOffsets
+from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.eventlog import EventLog, Leadership, Offsets, ReadableLog
 from kai_es.ports.stores import CheckpointStore
 from kai_es.runtime.checkpoints import LazyCheckpoints
@@ -51,13 +53,13 @@ def holder() -> str:
 
 @asynccontextmanager
 async def open_log(settings: Settings) -> AsyncIterator[OpenLog]:
-    """The log of the settings, closed at the end.
+    """The log of the settings, closed at the end; on Kafka its first use makes what is missing.
 
     Raises:
         ConfigError: no instance in the data folder.
     """
     if settings.kafka:
-        async with _on_kafka(settings) as opened:
+        async with _on_kafka(settings, provision) as opened:
             yield opened
         return
     log = SqliteLog(Instance(settings.data).check().log)
@@ -68,20 +70,37 @@ async def open_log(settings: Settings) -> AsyncIterator[OpenLog]:
 
 
 @asynccontextmanager
+async def open_existing(settings: Settings) -> AsyncIterator[OpenLog]:
+    """The log of the settings, which must be there, closed at the end.
+
+    Raises:
+        ConfigError: no instance in the data folder, no log with this prefix on the broker.
+        UnavailableError: the broker is away.
+    """
+    if settings.kafka:
+        async with _on_kafka(settings, find) as opened:
+            await opened.log.begin(SNAPSHOT)  # tells at once what is wrong
+            yield opened
+        return
+    async with open_log(settings) as opened:
+        yield opened
+
+
+@asynccontextmanager
 async def open_readable(settings: Settings, exported: Path | None) -> AsyncIterator[Readable]:
     """An exported file, or the log of the settings with the checkpoints of its database.
 
     Raises:
-        ConfigError: no instance in the data folder, no such file.
+        ConfigError: no instance in the data folder, no such file, no such log on the broker.
         ExportError: the file is no exported log.
-        UnavailableError: the database does not come up.
+        UnavailableError: the broker is away, the database does not come up.
     """
     if exported is not None:
         file = await asyncio.to_thread(ExportedLog, exported)
         yield Readable(file, file)
         return
     async with AsyncExitStack() as stack:
-        opened = await stack.enter_async_context(open_log(settings))
+        opened = await stack.enter_async_context(open_existing(settings))
         if not has_database(settings):
             yield Readable(opened.log, None)
             return
@@ -106,11 +125,11 @@ async def open_cluster(settings: Settings) -> AsyncIterator[ApiServer]:
 
 
 @asynccontextmanager
-async def _on_kafka(settings: Settings) -> AsyncIterator[OpenLog]:
+async def _on_kafka(settings: Settings, prepare: Prepare) -> AsyncIterator[OpenLog]:
     kafka = KafkaSettings(
         bootstrap=settings.kafka, prefix=settings.prefix, security=settings.kafka_security
     )
-    log, offsets = KafkaLog(kafka), KafkaOffsets(kafka)
+    log, offsets = KafkaLog(kafka, prepare=prepare), KafkaOffsets(kafka)
     try:
         yield OpenLog(log, KafkaLeadership(kafka, prepare=log.open), offsets)
     finally:

@@ -1,15 +1,18 @@
 """Topics are made as the catalogue says, and checked when they are there already."""
 
 import asyncio
+import dataclasses
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from kai_es.cli.main import main
 from kai_es.eventlog.batch import MAX_MESSAGE_BYTES
 from kai_es.eventlog.kafka import KafkaLog
+from kai_es.eventlog.kafka_topics import find
 from kai_es.events.catalogue import TOPICS as CATALOGUE
-from kai_es.ports.errors import UnavailableError
+from kai_es.ports.errors import ConfigError, UnavailableError
 from tests.conformance.ports.logs import TOPICS, a_record
 
 pytestmark = pytest.mark.broker
@@ -92,3 +95,55 @@ async def test_longer_retention_is_fine(settings, admin):
     log = KafkaLog(settings, topics=TOPICS)
     await log.open()
     await log.close()
+
+
+async def test_what_only_looks_makes_no_topics(settings, admin):
+    looking = KafkaLog(settings, prepare=find)
+    with pytest.raises(ConfigError, match=f"no log with the prefix '{settings.prefix}'"):
+        await looking.end("snapshot")
+    assert not [name for name in admin.list_topics() if name.startswith(settings.prefix)]
+
+    made = KafkaLog(settings)
+    await made.append_one("snapshot", "k", a_record("x"))
+    assert await looking.end("snapshot") == {0: 1}  # the log came meanwhile
+    await made.close()
+    await looking.close()
+
+    admin.delete_topics([settings.topic("decisions")])
+    looking = KafkaLog(settings, prepare=find)
+    with pytest.raises(ConfigError, match=rf"lacks {settings.topic('decisions')};"):
+        await looking.end("snapshot")
+    await looking.close()
+
+
+async def test_a_prefix_that_is_not_there_is_told_with_those_that_are(settings):
+    made = KafkaLog(settings)
+    await made.open()
+    await made.close()
+    other = KafkaLog(dataclasses.replace(settings, prefix="typo"), prepare=find)
+    with pytest.raises(ConfigError) as caught:
+        await other.open()
+    await other.close()
+    assert "'typo'" in str(caught.value)
+    shown = str(caught.value).partition("prefixes there: ")[2]
+    assert settings.prefix in shown or shown.endswith(", …")  # others share the broker
+
+
+COMMANDS = [
+    *(["log", "verify"], ["log", "tail"], ["log", "tail", "-f"], ["log", "export", "-o", "F"]),
+    *(["replay", "--all"], ["explain", "pod", "x"], ["capture", "--cycle", "1", "-o", "F"]),
+    *(["deadletter", word, "x"] for word in ("show", "retry", "discard")),
+    *(["deadletter", "list"], ["rebuild", "usage"]),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_makes_a_log(command, settings, admin, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    where = ["--kafka", settings.bootstrap, "--prefix", settings.prefix]
+    if command[0] == "rebuild":
+        where += ["--database", "postgresql://nobody@127.0.0.1:1/none"]
+    assert main([*command, *where]) == 2
+    assert f"there is no log with the prefix '{settings.prefix}'" in capsys.readouterr().err
+    assert not [name for name in admin.list_topics() if name.startswith(settings.prefix)]
+    assert not list(tmp_path.iterdir())
