@@ -15,7 +15,7 @@ from kai_es.events.deadletter import DeadLetter
 from kai_es.events.envelope import Envelope
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
-from kai_es.ports.eventlog import EventLog, Leadership, Lease, check_lease
+from kai_es.ports.eventlog import JOINS, EventLog, Leadership, Lease, check_lease
 from kai_es.ports.race import race
 from projectors.batching import batch_envelope, batch_of
 from projectors.sources import SOURCES, Part, Unit
@@ -45,7 +45,7 @@ class StreamStatus:
     """
 
     state: str = "standby"
-    trouble: str = ""
+    trouble: str = JOINS
     n_batches: int = 0
     n_rows: int = 0
     n_parked: int = 0
@@ -99,20 +99,22 @@ class SnapshotStream:
 
     async def _take_turns(self) -> None:
         while True:
-            self.status.trouble = ""  # a standby that has joined says nothing for hours
             try:
-                lease = await self._leadership.acquire(ROLE, self._holder)
+                lease = await self._leadership.acquire(ROLE, self._holder, self._waits)
             except UnavailableError as exc:
                 self.status.trouble = str(exc)
                 await self._clock.sleep(BACKOFF_MAX_S)
                 continue
-            self.status.state = "leading"
+            self.status.state, self.status.trouble = "leading", ""
             try:
                 await race(lease.lost(), self._lead(lease))
             finally:
                 self.status.state = "standby"
                 self._in_flight_ms = 0  # whoever leads now has it in hand
                 await lease.release()
+
+    def _waits(self) -> None:
+        self.status.trouble = ""  # a standby that has joined says nothing for hours
 
     async def _lead(self, lease: Lease) -> None:
         """Write from wherever the history stands, again and again."""

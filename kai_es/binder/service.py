@@ -33,6 +33,7 @@ from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import FencedError, GoneError, UnavailableError
 from kai_es.ports.eventlog import (
+    JOINS,
     Entry,
     EventLog,
     Leadership,
@@ -135,7 +136,7 @@ class Binder:
         self._partitions: dict[int, _Partition] = {}
         self._waiting: dict[str, deque[Job]] = {}
         self._leads = False
-        self._log_trouble = ""
+        self._log_trouble = JOINS
         self._lease: Lease
         self._results: Results
         self._walker: Walker
@@ -177,9 +178,11 @@ class Binder:
                 self._log_trouble = str(exc)
                 await self._clock.sleep(backoff.next_s())
 
-    async def _take_turn(self) -> None:
+    def _waits(self) -> None:
         self._log_trouble = ""  # a standby that has joined says nothing for hours
-        self._lease = await self._leadership.acquire(self._role, self._holder)
+
+    async def _take_turn(self) -> None:
+        self._lease = await self._leadership.acquire(self._role, self._holder, self._waits)
         try:
             epoch = await self._eventlog.take_over(self._role)
             self._results = Results(

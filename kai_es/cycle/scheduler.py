@@ -71,15 +71,19 @@ class Scheduler:
 
     async def _acquire(self, acquired: list[Lease]) -> None:
         while not acquired:
-            self.status.trouble = ""  # a standby that has joined says nothing for hours
             try:
-                acquired.append(await self._leadership.acquire(self._role, self._holder))
+                acquired.append(
+                    await self._leadership.acquire(self._role, self._holder, self._waits)
+                )
             except UnavailableError as exc:
                 self.status.trouble = str(exc)
                 await self._set.clock.sleep(RETRY_S)
 
+    def _waits(self) -> None:
+        self.status.trouble = ""  # a standby that has joined says nothing for hours
+
     async def _reign(self, lease: Lease) -> None:
-        self.status.state = "taking-over"
+        self.status.state, self.status.trouble = "taking-over", "takes over the role"
         power = await self._take_power()
         self.status.epoch = power.reign.epoch
         await race(self._catch_up(power.passed), self._stopping.wait())

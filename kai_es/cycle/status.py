@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from kai_es.events.decisions import Gate
+from kai_es.ports.eventlog import JOINS
 from kai_es.snapshot.reigns import NEVER_GATED
 
 
@@ -19,7 +20,7 @@ class SchedulerStatus:
     """
 
     state: str = "standby"
-    trouble: str = ""
+    trouble: str = JOINS
     epoch: int = 0
     gate: Gate = NEVER_GATED
     config_problem: str = ""

@@ -66,12 +66,19 @@ class KafkaLease:
     """
 
     def __init__(
-        self, settings: KafkaSettings, role: str, holder: str, *, session_s: float
+        self,
+        settings: KafkaSettings,
+        role: str,
+        holder: str,
+        *,
+        session_s: float,
+        waits: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._session_s = session_s
         self._role = role
         self._holder = holder
+        self._waits = waits
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
         self._renewed = float("-inf")
@@ -144,6 +151,8 @@ class KafkaLease:
                 leads = True
                 consumer.pause(*held)  # it is about who holds it, not about what is in it
                 self._tell(self.led.set)
+            elif not leads and _has_joined(consumer):
+                self._tell(self._waits)
 
     def _tell(self, what: Callable[[], Any]) -> None:
         try:
@@ -156,6 +165,11 @@ def _last_heartbeat(consumer: KafkaConsumer) -> float:
     """When the group last confirmed this member; joining confirms too. Not in the public API."""
     heartbeat = consumer._coordinator.heartbeat
     return float(max(heartbeat.last_receive, heartbeat.last_reset))
+
+
+def _has_joined(consumer: KafkaConsumer) -> bool:
+    """Whether the group has said who holds what. Not in the public API either."""
+    return consumer._coordinator.generation_if_stable() is not None
 
 
 class KafkaLeadership:
@@ -179,14 +193,16 @@ class KafkaLeadership:
         self._prepare = prepare
         self._session_s = session_s
 
-    async def acquire(self, role: str, holder: str) -> KafkaLease:
+    async def acquire(
+        self, role: str, holder: str, waits: Callable[[], None] = lambda: None
+    ) -> KafkaLease:
         """See the port.
 
         Raises:
             UnavailableError: the broker is away.
         """
         await self._prepare()
-        lease = KafkaLease(self._settings, role, holder, session_s=self._session_s)
+        lease = KafkaLease(self._settings, role, holder, session_s=self._session_s, waits=waits)
         try:
             await lease.led.wait()
         except asyncio.CancelledError:

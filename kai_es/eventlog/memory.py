@@ -6,7 +6,7 @@ simulation with virtual time is deterministic.
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -259,10 +259,13 @@ class MemoryLeadership:
         self._given = 0
         self._leases: dict[str, list[RenewedLease]] = {}
 
-    async def acquire(self, role: str, holder: str) -> RenewedLease:
+    async def acquire(
+        self, role: str, holder: str, waits: Callable[[], None] = lambda: None
+    ) -> RenewedLease:
         """See the port."""
         loop = asyncio.get_running_loop()
         while role in self._held and self._held[role][1] > loop.time():
+            waits()
             await asyncio.sleep(RETRY_S)
         self._given += 1
         number = self._given

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from kai_es.eventlog.lease import LEASE_S, RETRY_S, RenewedLease
@@ -28,12 +29,15 @@ class SqliteLeadership:
         self._log = log
         self._lease_s = lease_s
 
-    async def acquire(self, role: str, holder: str) -> RenewedLease:
+    async def acquire(
+        self, role: str, holder: str, waits: Callable[[], None] = lambda: None
+    ) -> RenewedLease:
         """See the port."""
         while True:
             number = await self._log.write(lambda file: self._take(file, role, holder))
             if number is not None:
                 return self._lease(role, number)
+            waits()
             await asyncio.sleep(RETRY_S)
 
     def _lease(self, role: str, number: int) -> RenewedLease:

@@ -21,7 +21,7 @@ from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWatch, Resource
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import EventLog, Leadership, Lease, lost_error
+from kai_es.ports.eventlog import JOINS, EventLog, Leadership, Lease, lost_error
 
 ROLE: Final = "informer"
 ALIVE_S: Final = 2.0  # the gate counts a pipeline of 5 s as late
@@ -72,7 +72,7 @@ class Informer:
         self._tasks: list[Reflector | Given] = []
         self._given: Given | None = None
         self._publisher: Publisher | None = None
-        self._log_trouble = ""
+        self._log_trouble = JOINS
         self._leads = False
 
     def problems(self) -> Mapping[str, str]:
@@ -112,9 +112,11 @@ class Informer:
                 self._log_trouble = str(exc)
                 await self._clock.sleep(backoff.next_s())
 
-    async def _take_turn(self) -> None:
+    def _waits(self) -> None:
         self._log_trouble = ""  # a standby that has joined says nothing for hours
-        lease = await self._leadership.acquire(ROLE, self._holder)
+
+    async def _take_turn(self) -> None:
+        lease = await self._leadership.acquire(ROLE, self._holder, self._waits)
         try:
             epoch = await self._eventlog.take_over(ROLE)
             known = {source.kind: Known(source) for source in self._all_sources()}

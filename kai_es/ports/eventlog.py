@@ -1,6 +1,6 @@
 """The durable log (architecture §2, §7) and who may write to it."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, NewType, Protocol
 
 from kai_es.events.envelope import Envelope
@@ -144,6 +144,9 @@ class Lease(Protocol):
         ...
 
 
+JOINS: Final = "joins the others of its role"
+"""Trouble of a process until it leads, or knows who does."""
+
 LEASE_MAX_S: Final = 10.0
 """Under an older lease nothing is sent: another may have the role (architecture §3)."""
 
@@ -173,6 +176,8 @@ class Leadership(Protocol):
     One holder at a time is the aim; fencing in `EventLog` is what makes two harmless.
     """
 
-    async def acquire(self, role: str, holder: str) -> Lease:
-        """Wait until this holder leads."""
+    async def acquire(
+        self, role: str, holder: str, waits: Callable[[], None] = lambda: None
+    ) -> Lease:
+        """Wait until this holder leads; `waits` is called once it is certain that another does."""
         ...

@@ -17,7 +17,7 @@ from kai_es.events.decisions import Verdict
 from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.errors import UnavailableError
-from kai_es.ports.eventlog import EventLog
+from kai_es.ports.eventlog import JOINS, EventLog
 from kai_es.ports.race import race
 from kai_es.ports.stores import CheckpointStore
 from kai_es.reader import View, nearest_world
@@ -146,13 +146,14 @@ class SchedulerPart:
 
     def problems(self) -> list[str]:
         """A leader whose gate is closed is not doing its work; a standby is."""
+        if self._running is None:
+            return [self._trouble or JOINS]
         status = self.status
-        texts = (self._trouble, status.trouble, status.config_problem)
-        found = [text for text in texts if text]
+        found = [text for text in (status.trouble, status.config_problem) if text]
         if status.state == "leading" and status.gate.verdict is not Verdict.OPEN:
             verdict = status.gate.verdict.name.lower()
             found += [f"gate {verdict}: {reason}" for reason in status.gate.reasons]
-        return [*found, *(self._running.problems() if self._running is not None else ())]
+        return [*found, *self._running.problems()]
 
     async def _find(self, found: list[World]) -> None:
         found.append(await find_world(self._log, self._checkpoints, self._clock, self._say))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from kai_es.ports.clock import Clock
-from kai_es.ports.eventlog import EventLog
+from kai_es.ports.eventlog import JOINS, EventLog
 from kai_es.ports.stores import CheckpointStore
 from kai_es.reader import View
 from kai_es.runtime.part import Gauges, Part
@@ -55,7 +55,7 @@ class StatusPart:
 
     def problems(self) -> list[str]:
         """Why it does not do its work."""
-        texts = (self._trouble, self._writer.trouble() if self._writer is not None else "")
+        texts = (self._trouble, self._writer.trouble() if self._writer is not None else JOINS)
         return [text for text in texts if text]
 
     def _say(self, trouble: str) -> None:

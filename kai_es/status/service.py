@@ -15,7 +15,7 @@ from kai_es.ports.backoff import Backoff
 from kai_es.ports.clock import Clock
 from kai_es.ports.cluster import ClusterWrites
 from kai_es.ports.errors import FencedError, UnavailableError
-from kai_es.ports.eventlog import LEASE_MAX_S, Leadership, Lease, lost_error
+from kai_es.ports.eventlog import JOINS, LEASE_MAX_S, Leadership, Lease, lost_error
 from kai_es.reader import View
 from kai_es.snapshot.world import Applied
 from kai_es.status import metrics
@@ -97,7 +97,7 @@ class StatusWriter:
         self._busy: set[tuple[str, str]] = set()
         self._missed: set[tuple[str, str]] = set()
         self._leads = False
-        self._log_trouble = ""
+        self._log_trouble = JOINS
         self._lease: Lease
         self._group: asyncio.TaskGroup
         view.listen(self._fold)
@@ -146,8 +146,7 @@ class StatusWriter:
         backoff = Backoff(*LOG_BACKOFF_S, self._rng)
         while True:
             try:
-                self._log_trouble = ""  # a standby that has joined says nothing for hours
-                self._lease = await self._leadership.acquire(ROLE, self._holder)
+                self._lease = await self._leadership.acquire(ROLE, self._holder, self._waits)
             except UnavailableError as exc:
                 self._log_trouble = str(exc)
                 await self._clock.sleep(backoff.next_s())
@@ -158,13 +157,16 @@ class StatusWriter:
                 self._leads = False
                 await self._lease.release()
 
+    def _waits(self) -> None:
+        self._log_trouble = ""  # a standby that has joined says nothing for hours
+
     async def _take_turn(self) -> None:
         await self._view.caught_up.wait()
         self._writer.lease = self._lease
         self._outbox.forget_before(self._clock.now_ms() - TOLD_MS)
         everything = self._planner.everything()
         self._quiet.update(everything.explained)
-        self._leads = True
+        self._leads, self._log_trouble = True, ""
         self._take(everything)
         logger.info("leads", extra={"role": ROLE, "looks_at": len(self._desk)})
         try:

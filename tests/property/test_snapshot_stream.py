@@ -33,8 +33,8 @@ class Anyone:
     def __init__(self):
         self.leadership = MemoryLeadership()
 
-    async def acquire(self, role, holder):
-        return await self.leadership.acquire(f"{role}-{holder}", holder)
+    async def acquire(self, role, holder, waits):
+        return await self.leadership.acquire(f"{role}-{holder}", holder, waits)
 
 
 async def write_sources(log, rng, n_transactions):

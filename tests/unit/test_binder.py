@@ -750,7 +750,7 @@ async def test_lease_too_old_writes_nothing(world, pods):
     lease = Stale()
 
     class Leadership:
-        async def acquire(self, role, holder):
+        async def acquire(self, role, holder, waits):
             return lease
 
     binder = world.binder(leadership=Leadership())

@@ -266,7 +266,7 @@ async def test_lease_too_old_ends_the_leader_before_it_appends(cluster, log, mon
             pass
 
     class Leadership:
-        async def acquire(self, role, holder):
+        async def acquire(self, role, holder, waits):
             return Stale()
 
     informer = an_informer(cluster, log, leadership=Leadership())

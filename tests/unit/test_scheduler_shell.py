@@ -321,8 +321,8 @@ class Anyone:
     def __init__(self):
         self.inner = MemoryLeadership()
 
-    async def acquire(self, role, holder):
-        return await self.inner.acquire(f"{role}-{holder}", holder)
+    async def acquire(self, role, holder, waits):
+        return await self.inner.acquire(f"{role}-{holder}", holder, waits)
 
 
 def test_of_two_leaders_the_older_one_ends_and_nothing_is_decided_twice():
@@ -362,7 +362,7 @@ def test_a_leader_whose_lease_is_too_old_exits_without_a_word():
             pass
 
     class OldLeases:
-        async def acquire(self, role, holder):
+        async def acquire(self, role, holder, waits):
             return OldLease()
 
     async def scenario():

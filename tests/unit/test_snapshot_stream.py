@@ -151,7 +151,7 @@ class BriefLeases:
     def __init__(self):
         self.n_given = 0
 
-    async def acquire(self, role, holder):
+    async def acquire(self, role, holder, waits):
         self.n_given += 1
         if self.n_given > 1:
             await asyncio.Event().wait()
@@ -233,7 +233,7 @@ def test_what_another_writers_batch_leaves_out_is_written_after_it():
 
 
 class OldLeases:
-    async def acquire(self, role, holder):
+    async def acquire(self, role, holder, waits):
         return OldLease()
 
 

@@ -9,6 +9,7 @@ from kai_es.cycle import Scheduler, Setting
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.intake.service import Informer
 from kai_es.ports.errors import UnavailableError
+from kai_es.ports.eventlog import JOINS
 from kai_es.reader import View
 from streams.snapshot import SnapshotStream
 from tests.clocks import HastyClock
@@ -20,10 +21,12 @@ class Elsewhere:
     def __init__(self):
         self.failures = 2
 
-    async def acquire(self, role, holder):
+    async def acquire(self, role, holder, waits):
         if self.failures:
             self.failures -= 1
             raise UnavailableError("the broker is away")
+        await asyncio.sleep(0.01)
+        waits()
         await asyncio.Event().wait()
 
 
@@ -54,7 +57,9 @@ async def test_trouble_of_the_way_there_is_over_once_it_waits(make):
     leadership, clock, told = Elsewhere(), HastyClock(), set()
     service, trouble = make(leadership=leadership, clock=clock, holder="standby")
     running = asyncio.create_task(service.run())
+    assert trouble() == JOINS
     while leadership.failures or trouble():
+        assert trouble(), "it does not know yet that another one leads"
         told.add(trouble())
         await asyncio.sleep(0.001)
         assert not running.done(), running.result()

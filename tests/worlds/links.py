@@ -178,9 +178,9 @@ class LinkedLeadership:
         self._life = life
         self._leadership = leadership
 
-    async def acquire(self, role, holder):
+    async def acquire(self, role, holder, waits):
         self._life.check("lease")
-        lease = await self._leadership.acquire(role, holder)
+        lease = await self._leadership.acquire(role, holder, waits)
         self._life.leases[role] = lease
         renew, release = lease._renew, lease._release
 

@@ -13,8 +13,10 @@ async def acquire(leadership, role, holder, timeout_s=WAIT_S):
 
 async def test_one_leads_and_a_standby_waits_for_the_release(world):
     first = await acquire(await world.leadership(), "snapshot", "one")
-    standby = asyncio.create_task((await world.leadership()).acquire("snapshot", "two"))
+    waits = asyncio.Event()
+    standby = asyncio.create_task((await world.leadership()).acquire("snapshot", "two", waits.set))
     await asyncio.sleep(1.5 * world.lease_s)
+    assert waits.is_set(), "it knows that another one leads"
     assert not standby.done(), "a lease that is renewed does not run out"
     assert first.age_s() < world.lease_s
     await first.release()
@@ -36,8 +38,12 @@ async def test_a_standby_that_comes_and_goes_disturbs_nobody(world):
 
 
 async def test_roles_are_independent(world):
-    leadership = await world.leadership()
-    leases = [await acquire(leadership, role, "one") for role in ("informer", "scheduler-a")]
+    leadership, waits = await world.leadership(), []
+    leases = [
+        await asyncio.wait_for(leadership.acquire(role, "one", lambda: waits.append(1)), WAIT_S)
+        for role in ("informer", "scheduler-a")
+    ]
+    assert not waits, "nobody was in the way"
     for lease in leases:
         await lease.release()
 
