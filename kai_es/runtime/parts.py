@@ -35,7 +35,7 @@ from kai_es.runtime.checkpoints import LazyCheckpoints
 from kai_es.runtime.clock import SystemClock
 from kai_es.runtime.configuration import shard_configs
 from kai_es.runtime.database import has_database, open_database
-from kai_es.runtime.health import Health, asks_database, asks_log
+from kai_es.runtime.health import LOG_S, Health, asks_database, asks_log
 from kai_es.runtime.pages import PluginPages
 from kai_es.runtime.part import Gauges, Part
 from kai_es.runtime.scheduling import Running, SchedulerPart
@@ -267,7 +267,8 @@ async def made(names: Collection[str], settings: Settings) -> AsyncIterator[Made
             stack=stack,
         )
         parts = [await maker(wiring) for name, maker in MAKERS.items() if name in names]
-        log, others = Health(asks_log(opened.log), wiring.clock), []
+        asking, others = asks_log(opened.log), list[Health]()
+        log = Health(asking, wiring.clock, every_s=LOG_S, unreachable=opened.unreachable)
         watches = [_watch("log", log)]
         if books := [name for name in BOOKS if name in names]:
             engine = await wiring.engine()

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from kai_es.eventlog.kafka import KafkaLog, Prepare
 from kai_es.eventlog.kafka_client import KafkaSettings
 from kai_es.eventlog.kafka_lease import KafkaLeadership
 from kai_es.eventlog.kafka_offsets import KafkaOffsets
+from kai_es.eventlog.kafka_reach import Reach
 from kai_es.eventlog.kafka_topics import find, provision
 from kai_es.eventlog.sqlite import SqliteLog
 from kai_es.eventlog.sqlite_lease import SqliteLeadership
@@ -31,11 +32,15 @@ from kai_es.storage.checkpoint import PostgresCheckpoints
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """A log, who may lead on it, and how far consumers have come."""
+    """A log, who may lead on it, and how far consumers have come.
+
+    unreachable: tells quickly if nothing is there to answer for the log, "" = something is.
+    """
 
     log: EventLog
     leadership: Leadership
     offsets: Offsets
+    unreachable: Callable[[], Awaitable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,10 @@ async def _on_kafka(settings: Settings, prepare: Prepare) -> AsyncIterator[OpenL
         bootstrap=settings.kafka, prefix=settings.prefix, security=settings.kafka_security
     )
     log, offsets = KafkaLog(kafka, prepare=prepare), KafkaOffsets(kafka)
+    reach = Reach(settings.kafka)
     try:
-        yield OpenLog(log, KafkaLeadership(kafka, prepare=log.open), offsets)
+        yield OpenLog(log, KafkaLeadership(kafka, prepare=log.open), offsets, reach.problem)
     finally:
+        reach.close()
         await offsets.close()
         await log.close()

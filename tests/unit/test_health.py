@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from kai_es.eventlog.kafka_reach import Reach
 from kai_es.events.catalogue import SNAPSHOT, TOPICS
 from kai_es.ports.errors import CorruptLogError, UnavailableError
 from kai_es.runtime import health
@@ -57,6 +58,92 @@ async def test_log_that_goes_away_later_is_said_and_comes_back():
             while asked.trouble != trouble:
                 await asyncio.sleep(0.001)
     running.cancel()
+
+
+async def test_topics_are_asked_in_turn_and_all_of_them_after_trouble():
+    log = Log()
+    ask = asks_log(log)
+    await ask()
+    log.asked.clear()
+    for _ in TOPICS:
+        await ask()
+    assert log.asked == list(TOPICS)
+    log.error = UnavailableError("no leader")
+    for _ in range(list(TOPICS).index(SNAPSHOT)):
+        await ask()
+    with pytest.raises(UnavailableError):
+        await ask()
+    log.error = None
+    log.asked.clear()
+    await ask()
+    assert log.asked == list(TOPICS)
+
+
+class Server:
+    """Answers nothing until it is told what."""
+
+    def __init__(self):
+        self.answer = asyncio.get_running_loop().create_future()
+        self.fault = "cannot reach the broker at b:1"
+        self.n_named = 0
+
+    async def ask(self):
+        await asyncio.shield(self.answer)
+
+    async def unreachable(self):
+        self.n_named += 1
+        return self.fault
+
+
+async def test_server_that_is_not_there_is_named_while_its_client_still_tries(monkeypatch):
+    monkeypatch.setattr(health, "NAME_S", 0.01)
+    server = Server()
+    asked = Health(server.ask, HastyClock(), unreachable=server.unreachable)
+    running = asyncio.create_task(asked.run())
+    async with asyncio.timeout(5):
+        while asked.trouble != server.fault:
+            await asyncio.sleep(0.001)
+    server.answer.set_exception(UnavailableError("KafkaTimeoutError"))
+    n_named = server.n_named
+    async with asyncio.timeout(5):
+        while server.n_named < n_named + 2:
+            await asyncio.sleep(0)
+            assert asked.trouble == server.fault  # the client's words tell less
+        server.fault = ""
+        while asked.trouble != "KafkaTimeoutError":
+            await asyncio.sleep(0.001)
+    running.cancel()
+
+
+async def test_slow_server_makes_no_trouble(monkeypatch):
+    monkeypatch.setattr(health, "NAME_S", 0.01)
+    server = Server()
+    server.answer.set_result(None)
+    asked = Health(server.ask, HastyClock(), unreachable=server.unreachable)
+    await asked.in_order()
+    assert server.n_named == 0  # who answers is not suspected
+    server.answer, server.fault = asyncio.get_running_loop().create_future(), ""
+    running = asyncio.create_task(asked.run())
+    async with asyncio.timeout(5):
+        while not server.n_named:
+            await asyncio.sleep(0.001)
+            assert asked.trouble == ""
+    server.answer.set_result(None)
+    await asyncio.sleep(0.01)
+    assert asked.trouble == ""
+    running.cancel()
+
+
+async def test_whether_anything_listens_is_told():
+    listener = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    some, none = Reach(f"127.0.0.1:1,127.0.0.1:{port}"), Reach("[::1]:1,127.0.0.1:1")
+    assert await some.problem() == ""
+    listener.close()
+    told = "cannot reach the broker at [::1]:1,127.0.0.1:1: Connection refused"
+    assert await none.problem() == told
+    some.close()
+    none.close()
 
 
 async def test_damage_is_not_waited_for():
