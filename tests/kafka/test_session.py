@@ -87,8 +87,10 @@ def test_users_share_a_server_until_the_last_is_killed(run):
 def test_a_killed_guard_takes_its_server_along(run):
     user, address = a_user(run)
     home = session._ROOT / f"{run}-test_session"
-    os.kill(int((home / "guard").read_text()), signal.SIGKILL)
+    guard = int((home / "guard").read_text())
+    os.kill(guard, signal.SIGKILL)
     assert ends(address)
+    assert ends(guard), "its server goes with one of its threads, before it has given up its memory"
     end(user, signal.SIGKILL)
     session.use(KIND, f"{run}-next")
     assert not home.exists(), "the next run removes what was left behind"
