@@ -14,7 +14,7 @@ from kai_es.storage.engine import mapped, to_ms, to_time
 from kai_es.storage.rollup import floor, frozen_view
 from kai_es.storage.sweep import HELD, MS, NODES, QUEUES
 
-_MS: Final = MS.format("t - s")
+_MS: Final = MS.format("part.t - part.s")
 _COLUMN: Final = {
     By.NAMESPACE: "namespace",
     By.USER: "user_name",
@@ -24,6 +24,7 @@ _COLUMN: Final = {
 }
 _NODE_GROUPS: Final = frozenset({By.NODE_POOL, By.GPU_TYPE})
 
+_FACTS: Final = ("capacity_interval", "queue_version", "request_interval", "allocation_interval")
 _LEVELS: Final = sqlalchemy.text(
     "SELECT level, nullif(watermark, '-infinity') FROM rollup_level WHERE dirty_from IS NULL"
 )
@@ -38,12 +39,12 @@ _STORED_QUEUES: Final = (
 )
 _LIVE_GROUPS: Final = (
     f"WITH {HELD},"
-    f" had AS (SELECT {{column}} AS g, resource, sum(amount::numeric * {_MS}) AS amount"
-    "  FROM held GROUP BY 1, 2),"
-    f" wanted AS (SELECT {{column}} AS g, resource, sum(amount::numeric * {_MS}) AS amount"
-    "  FROM waiting GROUP BY 1, 2)"
-    " SELECT CAST(:lo AS timestamptz), g, resource, coalesce(w.amount, 0), coalesce(h.amount, 0)"
-    " FROM had AS h FULL JOIN wanted AS w USING (g, resource)"
+    f" had AS (SELECT b, {{column}} AS g, resource, sum(amount::numeric * {_MS}) AS amount"
+    "  FROM held {cut_held} GROUP BY 1, 2, 3),"
+    f" wanted AS (SELECT b, {{column}} AS g, resource, sum(amount::numeric * {_MS}) AS amount"
+    "  FROM waiting {cut_waiting} GROUP BY 1, 2, 3)"
+    " SELECT b, g, resource, coalesce(w.amount, 0), coalesce(h.amount, 0)"
+    " FROM had AS h FULL JOIN wanted AS w USING (b, g, resource)"
 )
 _LIVE_NODES: Final = (
     f"WITH {HELD}, {NODES} SELECT CAST(:lo AS timestamptz), {{column}}, resource, sum(capacity),"
@@ -54,9 +55,28 @@ _STORED_NODES: Final = (
     " sum(over) FROM capacity_{level} WHERE bucket >= :lo AND bucket < :hi GROUP BY 1, 2, 3"
 )
 _LIVE_WAITING: Final = (
-    f"WITH {HELD} SELECT CAST(:lo AS timestamptz), resource, sum(amount::numeric * {_MS})"
-    " FROM waiting GROUP BY 2"
+    f"WITH {HELD} SELECT b, resource, sum(amount::numeric * {_MS})"
+    " FROM waiting {cut_waiting} GROUP BY 1, 2"
 )
+_WHOLE: Final = (
+    "CROSS JOIN LATERAL (SELECT CAST(:lo AS timestamptz) AS b, {name}.s, {name}.t) AS part"
+)
+_CUT: Final = (
+    "CROSS JOIN LATERAL (SELECT b, greatest({name}.s, b) AS s, least({name}.t, b + step) AS t"
+    " FROM (SELECT interval '1 {cut}' AS step) AS bucket CROSS JOIN LATERAL generate_series("
+    "date_trunc('{cut}', {name}.s, 'UTC'), {name}.t - interval '1 microsecond', step) AS b) AS part"
+)
+"""An interval's part in every bucket it reaches into, `s` to `t` of `part`: a sum needs one query
+then, however many buckets there are. A sweep does not: its levels have to begin in each."""
+
+_SINCE: Final = sqlalchemy.text(
+    "SELECT CASE WHEN "
+    + " OR ".join(f"EXISTS (SELECT FROM {table} WHERE start_at <= :lo)" for table in _FACTS)
+    + " THEN CAST(:lo AS timestamptz) ELSE least("
+    + ", ".join(f"(SELECT min(start_at) FROM {table})" for table in _FACTS)
+    + ") END"
+)
+"""Where the books begin, or :lo when that is later; NULL = they are empty."""
 
 Key = tuple[int | None, str, str]
 """Bucket, group, resource."""
@@ -79,7 +99,8 @@ class PostgresReports:
         """Usage in a stretch of time."""
         with mapped("reporting usage"), frozen_view(self._engine) as connection:
             place = offsets.read(connection, offsets.USAGE)
-            question = _Question(connection, to_time(start_ms), to_time(end_ms), bucket)
+            hi = to_time(min(end_ms, place.time_ms))  # nobody knows what runs after that
+            question = _Question(connection, to_time(start_ms), hi, bucket)
             groups = question.queues() if by is By.QUEUE else question.groups(by)
             cluster = question.cluster()
         return UsageSums(start_ms, end_ms, place.offset, groups, cluster)
@@ -99,8 +120,13 @@ class _Question:
         self._cut = bucket.value if bucket is not None else None
         stored = dict.fromkeys(("hour", "day", "month"))
         stored |= {row[0]: row[1] for row in connection.execute(_LEVELS)}
+        first = connection.execute(_SINCE, {"lo": lo}).scalar_one()
+        if first is None:
+            lo = hi
+        elif first > lo:  # a whole bucket may be stored
+            lo = max(lo, floor(first, self._cut or "month"))
         self._pieces = tuple(cover(lo, hi, stored=stored, cut=self._cut))
-        self._live = tuple(cover(lo, hi, stored=dict.fromkeys(stored), cut=self._cut))
+        self._live = (Piece(None, lo, hi),) if lo < hi else ()
 
     def queues(self) -> list[GroupSum]:
         """Every queue with its subtree."""
@@ -126,7 +152,7 @@ class _Question:
         column = _COLUMN[by]
         sums: dict[Key, list[int]] = {}
         for piece in self._live:
-            for key, values in self._run(_LIVE_GROUPS.format(column=column), piece):
+            for key, values in self._run(self._in_buckets(_LIVE_GROUPS, column), piece):
                 _add(sums, key, values)
         if by not in _NODE_GROUPS:
             return [GroupSum(*key, waiting=w, allocated=a) for key, (w, a) in sums.items()]
@@ -146,7 +172,7 @@ class _Question:
         """The line of the whole cluster per resource."""
         waiting: dict[Key, list[int]] = {}
         for piece in self._live:
-            for row in self._execute(_LIVE_WAITING, piece):
+            for row in self._execute(self._in_buckets(_LIVE_WAITING), piece):
                 _add(waiting, (self._bucket(row[0]), "", row[1]), row[2:])
         return [
             ClusterSum(
@@ -176,6 +202,12 @@ class _Question:
                 if not self._cut:
                     text = text.replace("GROUP BY 1, 2, 3", "GROUP BY 2, 3")
                 yield from self._run(text, piece)
+
+    def _in_buckets(self, text: str, column: str = "") -> str:
+        """A statement whose sums are cut into the buckets of the report."""
+        part = _CUT if self._cut else _WHOLE
+        held, waiting = (part.format(name=name, cut=self._cut) for name in ("held", "waiting"))
+        return text.format(column=column, cut_held=held, cut_waiting=waiting)
 
     def _run(self, text: str, piece: Piece) -> Iterable[tuple[Key, tuple[Any, ...]]]:
         for row in self._execute(text, piece):

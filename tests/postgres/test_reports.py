@@ -2,6 +2,7 @@ import json
 from decimal import Decimal
 
 import pytest
+import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,3 +178,29 @@ def test_stored_buckets_and_intervals_say_the_same(database, story, by, bucket, 
         for resource in ("cpu", "memory", "gpu"):
             groups = sum(g.allocated for g in live.groups if g.resource == resource)
             assert groups == sum(c.allocated for c in live.cluster if c.resource == resource)
+
+
+FAR = 253_402_300_799_000  # 9999-12-31
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+@pytest.mark.parametrize("bucket", [None, *Bucket])
+@pytest.mark.parametrize("by", By)
+def test_what_is_asked_beyond_the_books_adds_nothing_and_takes_no_time(
+    two_teams, database, by, bucket, rolled
+):
+    """Queues, nodes and a pod are open at the books' end; nobody knows how they go on."""
+    if rolled:
+        roll_up(database)
+    held = two_teams.usage(by, start_ms=START - HOUR, end_ms=START + 2 * HOUR, bucket=bucket)
+    n_statements = []
+    sqlalchemy.event.listen(
+        database, "before_cursor_execute", lambda *args: n_statements.append(args)
+    )
+    asked = two_teams.usage(by, start_ms=0, end_ms=FAR, bucket=bucket)
+    assert render(asked, by, bucket, "csv") == render(held, by, bucket, "csv")
+    assert (asked.start_ms, asked.end_ms) == (0, FAR), "the report says what was asked for"
+    assert len(n_statements) < 20
+    for start in (START + 2 * HOUR, START + 3 * HOUR):
+        beyond = two_teams.usage(by, start_ms=start, end_ms=FAR, bucket=bucket)
+        assert (beyond.groups, beyond.cluster) == ([], [])
