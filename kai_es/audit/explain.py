@@ -5,13 +5,17 @@ reasons. The first line is what kept it waiting longest (or where it stands).
 """
 
 import difflib
+from collections.abc import AsyncIterator
 from typing import Final
 
+import msgspec
+
+from kai_es.audit.cycles import Recorded
 from kai_es.audit.story import Story, Teller
-from kai_es.events.decisions import Cycle
 from kai_es.events.snapshot import Batch, Parked, Upserted
 from kai_es.kube.objects import Pod, PodGroup
 from kai_es.ports.eventlog import ReadableLog
+from kai_es.reader.records import read_batches
 from kai_es.reader.roll import roll
 from kai_es.snapshot.world import World
 
@@ -23,6 +27,14 @@ class UnknownNameError(LookupError):
     """Nothing of this name is in the log; says what was looked for and what is near."""
 
 
+class NotYetError(LookupError):
+    """Nothing of this name was there at the time in question; `came_ms` is when it came."""
+
+    def __init__(self, what: str, came_ms: int) -> None:
+        super().__init__(f"no {what} was there at that time")
+        self.came_ms = came_ms
+
+
 async def explain(
     log: ReadableLog,
     world: World,
@@ -30,7 +42,7 @@ async def explain(
     kind: str,
     name: str,
     until_ms: int | None = None,
-    until_cycle: int | None = None,
+    until: Recorded | None = None,
 ) -> Story:
     """Tell the story of a pod or pod group.
 
@@ -40,13 +52,14 @@ async def explain(
         kind: `Pod` or `PodGroup`.
         name: `namespace/name`, or a name that only one namespace has.
         until_ms: leave out what was seen later.
-        until_cycle: leave out what came after this cycle.
+        until: leave out what came after this cycle, which `world` has not seen.
 
     Returns:
         The story of the uid that bore the name last.
 
     Raises:
-        UnknownNameError: nothing of that name was there, or in several namespaces.
+        UnknownNameError: nothing of that name is in the log, or it is in several namespaces.
+        NotYetError: nothing of that name was there at that time, but later.
     """
     cast = _Cast(kind, name)
     for entry in world.objects.live.get(kind, {}).values():
@@ -54,17 +67,33 @@ async def explain(
     for parked in world.parking.entries.values():
         if isinstance(parked, Parked):
             cast.meet_parked(parked)
-    async for offset, batch, _ in roll(log, world):
+    async for offset, batch in _told(log, world, until):
         if until_ms is not None and batch.time > until_ms:
             break
         cast.tell(world, offset, batch)
-        if until_cycle is not None and _has_cycle(batch, until_cycle):
-            break
+    if not cast.is_known and (until_ms is not None or until is not None):
+        async for _, batch in read_batches(log, start=max(world.offset, 0)):
+            cast.meet_all(batch)
+            if cast.is_known:
+                raise NotYetError(f"{kind} named {name!r}", batch.time)
     return cast.last().story()
 
 
-def _has_cycle(batch: Batch, number: int) -> bool:
-    return any(isinstance(row, Cycle) and row.cycle >= number for row in batch.rows)
+async def _told(
+    log: ReadableLog, world: World, until: Recorded | None
+) -> AsyncIterator[tuple[int, Batch]]:
+    """What happens after `world`, folded; of a cycle's batch only what is not after the cycle."""
+    before = None if until is None else until.at - 1
+    async for offset, batch, _ in roll(log, world, until=before):
+        yield offset, batch
+    if until is None:
+        return
+    async for offset, batch in read_batches(log, start=until.at):
+        n = batch.rows.index(until.cycle) + 1
+        cut = msgspec.structs.replace(batch, rows=batch.rows[:n], origins=batch.origins[:n])
+        world.apply(offset, cut)
+        yield offset, cut
+        return
 
 
 class _Cast:
@@ -93,13 +122,22 @@ class _Cast:
         if self._name in (name, f"{namespace}/{name}"):
             self._tellers.setdefault(uid, Teller(self._kind, namespace, name, uid))
 
-    def tell(self, world: World, offset: int, batch: Batch) -> None:
-        """A batch that is folded."""
+    @property
+    def is_known(self) -> bool:
+        """Whether anybody has borne the name."""
+        return bool(self._tellers)
+
+    def meet_all(self, batch: Batch) -> None:
+        """Everybody who comes in a batch."""
         for row in batch.rows:
             if isinstance(row, Upserted):
                 self.meet(row.obj)
             elif isinstance(row, Parked):
                 self.meet_parked(row)
+
+    def tell(self, world: World, offset: int, batch: Batch) -> None:
+        """A batch that is folded."""
+        self.meet_all(batch)
         for teller in self._tellers.values():
             teller.tell(world, offset, batch)
 

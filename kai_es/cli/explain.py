@@ -3,18 +3,20 @@
 import argparse
 import asyncio
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kai_es.audit.explain import UnknownNameError, explain
+from kai_es.audit.explain import NotYetError, UnknownNameError, explain
 from kai_es.audit.story import Line, Story
 from kai_es.cli.exits import OK, UsageError
+from kai_es.cli.recorded import meant
 from kai_es.cli.shown import add_form, print_json, time_text
 from kai_es.reader import nearest_world
 from kai_es.reader.restore import reaches_back
-from kai_es.runtime.settings import add_arguments, from_args
+from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
 from kai_es.runtime.wiring import open_readable
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _KINDS = {"pod": "Pod", "podgroup": "PodGroup"}
 
 
@@ -26,6 +28,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     until = parser.add_mutually_exclusive_group()
     until.add_argument("--at", metavar="T", help="as it was known then (RFC 3339)")
     until.add_argument("--cycle", type=int, metavar="N", help="up to this cycle")
+    parser.add_argument("--shard", metavar="NAME", help=f"whose cycle (default {DEFAULT_SHARD})")
     parser.add_argument("--log", type=Path, metavar="FILE", help="an exported log")
     add_form(parser, "table", "json")
     add_arguments(parser)
@@ -33,8 +36,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def run(args: argparse.Namespace) -> int:
     """Print the story; its first line is the dominant reason."""
+    if args.shard is not None and args.cycle is None:
+        raise UsageError("--shard says whose --cycle is meant: give that too, or leave it out")
     try:
         story = asyncio.run(_story(args))
+    except NotYetError as exc:
+        until = "--at" if args.cycle is None else "--cycle"
+        raise UsageError(
+            f"{exc}: it came at {time_text(exc.came_ms)}; give a later {until}, or none"
+        ) from exc
     except UnknownNameError as exc:
         raise UsageError(str(exc)) from exc
     if args.output == "json":
@@ -48,21 +58,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _story(args: argparse.Namespace) -> Story:
-    until_ms = _ms(args.at) if args.at else None
+    until_ms = None if args.at is None else _ms(args.at)
     async with open_readable(from_args(args), args.log) as source:
+        until = None
+        if args.cycle is not None:
+            shard = args.shard or DEFAULT_SHARD
+            until = (await meant(source.log, shard=shard, first=args.cycle, last=args.cycle))[-1]
         reaches = await reaches_back(source.log)
         checkpoints = None if reaches else source.checkpoints
         at_most = None
         if checkpoints is not None:
             at_most = min((head.offset for head in await checkpoints.heads()), default=None)
+            if until is not None:
+                at_most = until.at - 1 if at_most is None else min(at_most, until.at - 1)
         world = await nearest_world(source.log, checkpoints, at_most=at_most)
+        if until_ms is not None and world.offset >= 0 and until_ms < world.time:
+            raise UsageError(f"--at {args.at}: the log reaches back to {time_text(world.time)}")
         return await explain(
             source.log,
             world,
             kind=_KINDS[args.kind],
             name=args.name,
             until_ms=until_ms,
-            until_cycle=args.cycle,
+            until=until,
         )
 
 
@@ -76,4 +94,5 @@ def _ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as exc:
         raise UsageError(f"{text!r} is no time: write it as 2026-11-29T03:00:00Z") from exc
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    return since // timedelta(milliseconds=1)

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,8 @@ from kai_es.simulate.workload import Sizes, generate
 from projectors.batching import batch_envelope
 from tests.histories.builders import T0, Writer, a_cycle, a_reign
 from tests.histories.virtual import run_virtual
+
+EXPORTED = Path(__file__).parents[1] / "replay/versions/v2/log.kai"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +138,28 @@ def test_cycles_that_are_not_there_name_those_that_are(asked, text):
 
     with pytest.raises(UsageError, match=text):
         run_virtual(scenario())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("--cycle 0", "no cycle 0 in the log: it holds 1 to 37 of shard default"),
+        ("--cycle -3", "no cycle -3 in the log: it holds"),
+        ("--cycle 99999", "no cycle 99999 in the log: it holds"),
+        ("--cycle 1 --shard foo", "--shard foo: it has no cycles; those that have: default"),
+        ("--shard default", "--shard says whose --cycle is meant"),
+        (
+            "--at 2020-01-01",
+            "was there at that time: it came at 2023-11-14T22:13:21.309Z; give a later --at",
+        ),
+        ("--at=", "'' is no time: write it as"),
+        ("--at 2h", "'2h' is no time: write it as"),
+    ],
+)
+def test_a_story_up_to_what_is_not_there_is_refused(options, text, capsys):
+    argv = ["explain", "pod", "g1-1-0", "--log", str(EXPORTED), *options.split(" ")]
+    assert main(argv) == BAD_INPUT
+    assert text in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["up --embedded --simulate", "demo"])

@@ -1,6 +1,7 @@
 import pytest
 
-from kai_es.audit.explain import UnknownNameError, explain
+from kai_es.audit.cycles import recorded_cycles
+from kai_es.audit.explain import NotYetError, UnknownNameError, explain
 from kai_es.eventlog.memory import MemoryLog
 from kai_es.events.catalogue import SNAPSHOT
 from kai_es.events.decisions import Reason
@@ -62,7 +63,7 @@ HISTORY = (
 )
 
 
-def story(*batches, kind="Pod", name="p", world=None, **options):
+def story(*batches, kind="Pod", name="p", world=None, cycle=None, shard="default", **options):
     async def scenario():
         log, writer = MemoryLog(), Writer()
         for rows in batches:
@@ -72,6 +73,8 @@ def story(*batches, kind="Pod", name="p", world=None, **options):
         if world is not None:
             async for _ in roll(log, start, until=world):
                 pass
+        if cycle is not None:
+            (options["until"],) = await recorded_cycles(log, shard=shard, first=cycle, last=cycle)
         return await explain(log, start, kind=kind, name=name, **options)
 
     return run_virtual(scenario())
@@ -102,8 +105,33 @@ def test_a_pod_from_pending_to_deleted():
 def test_while_it_waits_the_longest_reason_is_dominant():
     found = story(*HISTORY[:7])
     assert found.dominant == "not-enough-resources (resource=gpu)"
-    assert story(*HISTORY, until_cycle=2).dominant == TOO_MUCH
+    assert story(*HISTORY, cycle=2).dominant == TOO_MUCH
     assert story(*HISTORY, until_ms=T0 + 20).lines[-1].what == "pending"
+
+
+def test_nothing_is_told_that_came_after_the_cycle_asked_for():
+    """Whatever else is in its batch, and whatever the cycles of other shards are called."""
+    other = (a_reign(shard="other"), *(a_cycle(n, shard="other") for n in range(1, 6)))
+    bind = (a_cycle(3, reasons={"group-g": FULL}), a_cycle(4, a_bind(POD, NODE)))
+    found = story(HISTORY[0], other, *HISTORY[1:3], bind, cycle=3)
+    assert told(found)[-1] == ("pending", "not-enough-resources (resource=gpu)")
+    assert [line.what for line in found.lines] == ["waiting", "pending", "pending"]
+    found = story(HISTORY[0], other, *HISTORY[1:3], bind, cycle=4)
+    assert [line.what for line in found.lines][-2:] == ["bind", "binding"]
+    found = story(HISTORY[0], other, *HISTORY[1:3], bind, cycle=5, shard="other")
+    assert told(found) == [("waiting", "waiting")]
+
+
+@pytest.mark.parametrize("until", [{"until_ms": 0}, {"until_ms": T0 + 29}, {"cycle": 1}])
+def test_who_came_later_was_not_there_at_that_time(until):
+    late = seen(a_pod("late"))
+    batches = (*HISTORY[:2], (late,), *HISTORY[2:])
+    with pytest.raises(NotYetError, match=r"^no Pod named 'late' was there at that time$") as error:
+        story(*batches, name="late", **until)
+    assert error.value.came_ms == T0 + 30
+    assert story(*batches, name="late", until_ms=T0 + 30).dominant == "waiting"
+    with pytest.raises(UnknownNameError, match="is in the log, but ns/late"):
+        story(*batches, name="later", **until)
 
 
 def test_a_pod_group():
