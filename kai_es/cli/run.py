@@ -128,7 +128,8 @@ async def _serve(args: argparse.Namespace, stop: asyncio.Event) -> None:
     async with made(args.parts, from_args(args)) as (parts, in_order):
 
         def problems() -> list[str]:
-            return [f"{part.name}: {text}" for part in parts for text in part.ready()]
+            """Those of the servers, which come last in `parts`, explain the others."""
+            return [f"{part.name}: {text}" for part in reversed(parts) for text in part.ready()]
 
         async with doors(
             address=args.listen,
