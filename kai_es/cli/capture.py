@@ -8,6 +8,7 @@ from pathlib import Path
 from kai_es.audit.capture import capture
 from kai_es.cli.exits import OK, UsageError
 from kai_es.cli.recorded import meant
+from kai_es.cli.unused import LOG_IS_ALL, SOURCES, refuse
 from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
 from kai_es.runtime.wiring import open_readable
 
@@ -36,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _capture(args: argparse.Namespace) -> bytes:
+    if args.log is not None:
+        refuse(args, SOURCES, LOG_IS_ALL)
     async with open_readable(from_args(args), args.log) as source:
         cycles = await meant(source.log, shard=args.shard, first=args.cycle, last=args.cycle)
         return await capture(source.log, cycles[-1], checkpoints=source.checkpoints)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from kai_es.cli.exits import OK, UsageError
 from kai_es.cli.recorded import no_such_shard
 from kai_es.cli.shown import add_form, print_json, print_table, time_text
+from kai_es.cli.unused import tell_books_only
 from kai_es.ports.reports import CycleLine
 from kai_es.runtime.database import open_database
 from kai_es.runtime.settings import add_arguments, from_args
@@ -60,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _lines(args: argparse.Namespace) -> Sequence[CycleLine]:
-    async with open_database(from_args(args)) as engine:
+    settings = from_args(args)
+    tell_books_only(args)
+    async with open_database(settings) as engine:
         now_ms = await asyncio.to_thread(PostgresReports(engine).now_ms)
         # the newest cycle lies in the very last batch, so "now" is a moment later
         start_ms, end_ms = _times(args, now_ms=now_ms + 1)

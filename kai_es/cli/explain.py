@@ -11,6 +11,7 @@ from kai_es.audit.story import Line, Story
 from kai_es.cli.exits import OK, UsageError
 from kai_es.cli.recorded import meant
 from kai_es.cli.shown import add_form, print_json, time_text
+from kai_es.cli.unused import LOG_IS_ALL, SOURCES, refuse
 from kai_es.reader import nearest_world
 from kai_es.reader.restore import reaches_back
 from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 async def _story(args: argparse.Namespace) -> Story:
     until_ms = None if args.at is None else _ms(args.at)
+    if args.log is not None:
+        refuse(args, SOURCES, LOG_IS_ALL)
     async with open_readable(from_args(args), args.log) as source:
         until = None
         if args.cycle is not None:

@@ -13,6 +13,7 @@ from kai_es.audit.findings import Report
 from kai_es.audit.verify import verify
 from kai_es.cli.exits import NO, OK, UsageError
 from kai_es.cli.shown import add_form, print_json, time_text
+from kai_es.cli.unused import LOG_IS_ALL, SOURCES, refuse
 from kai_es.events.catalogue import TOPICS
 from kai_es.events.codec import decode, unpack
 from kai_es.events.envelope import PoisonError
@@ -87,6 +88,8 @@ async def _newest(checkpoints: CheckpointStore | None) -> tuple[StoredCheckpoint
 
 
 async def _verify(args: argparse.Namespace) -> Report:
+    if args.log is not None:
+        refuse(args, SOURCES, LOG_IS_ALL)
     async with open_readable(from_args(args), args.log) as source:
         await _check_anything(source.log)
         return await verify(source.log, checkpoints=source.checkpoints)

@@ -13,6 +13,7 @@ from kai_es.audit.replay import Replayed, replay
 from kai_es.cli.exits import NO, OK, UsageError
 from kai_es.cli.recorded import meant
 from kai_es.cli.shown import time_text
+from kai_es.cli.unused import LOG_IS_ALL, SOURCES, refuse
 from kai_es.ports.eventlog import ReadableLog
 from kai_es.ports.stores import CheckpointStore
 from kai_es.runtime.settings import DEFAULT_SHARD, add_arguments, from_args
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.last is not None and args.last < args.first:
         raise UsageError(f"--from {args.first} is after --to {args.last}: swap them")
     if args.file is not None:
+        refuse(args, ("log", "shard", *SOURCES), "for a captured cycle, which has all it needs")
         tally = Tally()
         tally.add(_captured(args.file))
     else:
@@ -91,6 +93,8 @@ async def _recorded(args: argparse.Namespace) -> Tally:
     first = args.cycle if args.cycle is not None else args.first
     last = args.cycle if args.cycle is not None else args.last
     shard = args.shard or (None if args.all else DEFAULT_SHARD)
+    if args.log is not None:
+        refuse(args, SOURCES, LOG_IS_ALL)
     async with open_readable(from_args(args), args.log) as source:
         cycles = await meant(source.log, shard=shard, first=first, last=last)
         return await replay_all(source.log, cycles, source.checkpoints)

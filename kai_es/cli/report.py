@@ -6,6 +6,7 @@ import sys
 from typing import Final
 
 from kai_es.cli.exits import OK, UsageError
+from kai_es.cli.unused import tell_books_only
 from kai_es.ports.reports import Bucket, By, UsageReports, UsageSums
 from kai_es.runtime.database import open_database
 from kai_es.runtime.settings import add_arguments, from_args
@@ -66,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _sums(args: argparse.Namespace, by: By, bucket: Bucket | None) -> UsageSums:
-    async with open_database(from_args(args)) as engine:
+    settings = from_args(args)
+    tell_books_only(args)
+    async with open_database(settings) as engine:
         return await asyncio.to_thread(
             ask, PostgresReports(engine), by, bucket, start=args.start, end=args.end
         )

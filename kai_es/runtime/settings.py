@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from kai_es.ports.errors import ConfigError
 from kai_es.runtime.binding import given
 from kai_es.runtime.kafka_address import checked_prefix, checked_servers
 from kai_es.runtime.kafka_security import kafka_security
@@ -64,10 +65,17 @@ def add_data_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="DIR",
-        type=Path,
+        type=_folder,
         default=None,
-        help=f"folder of the embedded instance (default: ${ENV_DATA} or {default_data()})",
+        help=f"folder of the embedded instance (default: ${ENV_DATA} or {default_data()}); not "
+        "looked at where --kafka says where the log is",
     )
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a folder, or leave --data out")
+    return Path(text)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,12 +131,18 @@ def from_args(args: argparse.Namespace) -> Settings:
     """Settings of a parsed command line.
 
     Raises:
-        ConfigError: where Kafka is, how topics begin or how to log in there cannot work.
+        ConfigError: where Kafka is, how topics begin or how to log in there cannot work; or
+            topics are named and no Kafka.
     """
     kafka, prefix = getattr(args, "kafka", ""), getattr(args, "prefix", DEFAULT_PREFIX)
     if kafka:
         kafka = checked_servers(kafka, setting=_setting("--kafka", ENV_KAFKA, kafka))
         prefix = checked_prefix(prefix, setting=_setting("--prefix", ENV_PREFIX, prefix))
+    elif prefix not in ("", DEFAULT_PREFIX, os.environ.get(ENV_PREFIX)):
+        raise ConfigError(
+            f"--prefix {prefix} does nothing without --kafka: it begins the names of Kafka's "
+            f"topics; name the broker (--kafka, ${ENV_KAFKA}), or leave --prefix out"
+        )
     return Settings(
         data=(args.data or default_data()).resolve(),
         kafka=kafka,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kai_es.cli import simulate
-from kai_es.cli.exits import BAD_INPUT, UsageError
+from kai_es.cli.exits import BAD_INPUT, OK, UsageError
 from kai_es.cli.main import main
 from kai_es.cli.recorded import meant
 from kai_es.eventlog.memory import MemoryLog
@@ -23,7 +23,7 @@ from kai_es.ports.eventlog import Out
 from kai_es.runtime.database import has_database
 from kai_es.runtime.embedded import Stack
 from kai_es.runtime.instance import Instance
-from kai_es.runtime.settings import ENV_KAFKA, Settings
+from kai_es.runtime.settings import ENV_DATABASE, ENV_KAFKA, ENV_PREFIX, Settings
 from kai_es.simulate.workload import Sizes, generate
 from projectors.batching import batch_envelope
 from tests.histories.builders import T0, Writer, a_cycle, a_reign
@@ -51,6 +51,14 @@ EXPORTED = Path(__file__).parents[1] / "replay/versions/v2/log.kai"
         ("demo --trace t.csv --nodes-file n.csv --jobs 3", "--jobs is for a generated workload"),
         ("demo --trace t.csv --nodes-file n.csv --speed 0", "--speed is '0', want a number above"),
         ("replay --from 9 --to 3", "--from 9 is after --to 3: swap them"),
+        ("replay FILE --log X", "--log does nothing for a captured cycle"),
+        ("replay FILE --shard a", "--shard does nothing for a captured cycle"),
+        ("replay FILE --data X", "--data does nothing for a captured cycle"),
+        ("replay --all --log X --kafka b:1", "--kafka does nothing beside --log, which is"),
+        ("log verify --log X --data Y", "--data does nothing beside --log"),
+        ("capture --cycle 1 -o X --log X --database Y", "--database does nothing beside --log"),
+        ("explain pod p --log X --data Y", "--data does nothing beside --log"),
+        ("report usage --prefix nope", "--prefix nope does nothing without --kafka"),
         ("cycles --from tomorrow", "'tomorrow' is no time"),
         ("cycles --kafka broker:1", "--kafka broker:1 without --database"),
         ("report usage --kafka broker:1", "--kafka broker:1 without --database"),
@@ -60,6 +68,38 @@ def test_an_option_that_would_do_nothing_is_refused(line, text, tmp_path, monkey
     monkeypatch.setenv("KAI_ES_DATA", str(Instance(tmp_path / "i").create().root))
     assert main(line.split()) == BAD_INPUT
     assert text in capsys.readouterr().err
+
+
+def test_what_the_environment_says_is_for_whoever_can_use_it(monkeypatch, capsys):
+    for variable, value in ((ENV_KAFKA, "b:1"), (ENV_PREFIX, "other"), (ENV_DATABASE, "x")):
+        monkeypatch.setenv(variable, value)
+    assert main(["replay", str(EXPORTED.with_name("cycle.kai"))]) == OK
+    assert main(["explain", "pod", "g1-1-0", "--log", str(EXPORTED)]) == OK
+    monkeypatch.delenv(ENV_KAFKA)
+    assert main(["log", "verify", "--data", "/nowhere"]) == BAD_INPUT
+    assert "no kai-es instance in /nowhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["report usage", "cycles"])
+def test_a_report_says_that_it_looks_at_no_log(command, capsys):
+    where = [
+        "--kafka",
+        "broker:1",
+        "--prefix",
+        "nope",
+        "--database",
+        "postgresql://u@127.0.0.1:1/d",
+    ]
+    assert main([*command.split(), *where]) == BAD_INPUT
+    said = f"kai-es {command.split()[0]}: --kafka and --prefix are not looked at: all comes from"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["demo", "log verify", "run scheduler"])
+def test_no_folder_is_not_this_one(command, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([*command.split(), "--data", ""])
+    assert "argument --data: it is empty: name a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
