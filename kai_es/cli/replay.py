@@ -60,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
 class Tally:
     """Counts replayed cycles and prints those that differ."""
 
-    def __init__(self, out: TextIO = sys.stdout) -> None:
+    def __init__(self, out: TextIO | None = None) -> None:
         self.n = self.n_identical = 0
-        self._out = out
+        self._out = sys.stdout if out is None else out
 
     def add(self, replayed: Replayed) -> None:
         """One more."""
