@@ -52,6 +52,23 @@ _LOCKED: Final = (
 _SAID: Final = MappingProxyType({_READ_ONLY: READ_ONLY, "55P03": _LOCKED})
 _REFUSED: Final = ("28", "3D", "42501", "0P")
 _AWAY: Final = ("08", "25", "40", "53", "55", "57", "58", "F0", "XX", "HV")
+_NO_START: Final = (
+    ('database "', "does not exist", "make it (createdb NAME), or name another (--database)"),
+    ("role ", "", "check the user of --database, and that it may log in"),
+    ("password authentication failed", "", "check user and password of --database"),
+    ("no password supplied", "", "give one: PGPASSWORD, a passfile, or in --database"),
+    ("no pg_hba.conf entry", "", "the server lets nobody in from here: mend its pg_hba.conf"),
+    ("permission denied", "", "grant the user CONNECT on it"),
+    ("not currently accepting connections", "", "allow them (ALTER DATABASE)"),
+)
+"""What a server says to who wants to begin, and what to do. The driver tells of the beginning in
+words alone, without an SQLSTATE; in other languages they stand without advice."""
+_NO_SERVER: Final = (
+    ("Connection refused", "nothing listens there; start PostgreSQL, or check host and port"),
+    ("timeout expired", f"it says nothing for {CONNECT_TIMEOUT_S} s; check host, port, firewall"),
+    ("timed out", "it says nothing; check host, port, firewall"),
+    ("failed to resolve host", "check the host of --database"),
+)
 _MISSING: Final = frozenset({"42P01", "42703", "3F000"})
 
 
@@ -149,8 +166,21 @@ def describe(exc: BaseException) -> str | None:
         | sqlalchemy_exc.DisconnectionError
         | sqlalchemy_exc.ResourceClosedError,
     ):
-        return f"the database is away: {text}"
+        return _beginning(text)
     return None
+
+
+def _beginning(text: str) -> str:
+    """What the driver says of a connection that does not come about, and what to do."""
+    text = text.removeprefix("connection failed: ")
+    said = text.rpartition("failed: ")[2].removeprefix("FATAL:").lstrip()
+    for begin, end, fix in _NO_START:
+        if begin in said and said.endswith(end):
+            return f"the database refuses us: {text}; {fix}"
+    for words, fix in _NO_SERVER:
+        if words in text:
+            return f"the database is away: {text}; {fix}"
+    return f"the database is away: {text}"
 
 
 def _no_secret(url: str) -> str:

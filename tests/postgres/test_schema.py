@@ -1,3 +1,5 @@
+import re
+import socket
 import threading
 
 import psycopg
@@ -140,6 +142,43 @@ def test_database_away(url):
     engine = connect_to(url)
     with pytest.raises(UnavailableError, match="away"), mapped("reading"), engine.connect():
         pass
+
+
+def test_a_database_that_is_not_there_is_not_away(postgres_url):
+    """The driver gives no SQLSTATE then."""
+    url = sqlalchemy.make_url(postgres_url).set(database="nodb")
+    engine = connect_to(url.render_as_string(hide_password=False))
+    said = 'the database refuses us: .* database "nodb" does not exist; make it'
+    with pytest.raises(UnavailableError, match=said), mapped("reading"), engine.connect():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "meaning"),
+    [
+        ('FATAL:  role "u" does not exist', "refuses us: .*; check the user"),
+        ('FATAL:  role "u" is not permitted to log in', "refuses us: .*that it may log in"),
+        ('FATAL:  permission denied for database "x"', "refuses us: .*CONNECT"),
+        ('FATAL:  password authentication failed for user "u"', "refuses us: .*; check user and"),
+        ("fe_sendauth: no password supplied", "refuses us: .*; give one: PGPASSWORD"),
+        ('FATAL:  no pg_hba.conf entry for host "h", user "u"', "refuses us: .*mend its pg_hba"),
+        ('FATAL:  Datenbank "x" existiert nicht', "away: connection .*existiert nicht$"),
+        ("Connection refused", "is away: .*; nothing listens there; start PostgreSQL"),
+        ("Connection timed out", "is away: .*; it says nothing; check host, port"),
+        ("FATAL:  the database system is starting up", "is away: .*starting up$"),
+    ],
+)
+def test_what_the_driver_says_of_a_connection_is_told_apart(text, meaning):
+    begin = 'connection failed: connection to server at "h", port 5432 failed: '
+    assert re.search(meaning, describe(psycopg.OperationalError(begin + text + "\n\tmore")))
+
+
+def test_a_server_that_says_nothing_is_told_so():
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        port = silent.getsockname()[1]
+        engine = connect_to(f"postgresql://u@127.0.0.1:{port}/x?connect_timeout=2")
+        with pytest.raises(UnavailableError, match=r"away: .* check host, port, firewall"):
+            schema.current(engine)
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "postgresql", "mysql://u:secret@h/x"])
