@@ -12,6 +12,7 @@ import msgspec
 import zstandard
 
 from kai_es.audit.cycles import Recorded
+from kai_es.audit.errors import DamagedFileError
 from kai_es.audit.replay import Change, Replayed, decided_again
 from kai_es.cycle.turn import Decide
 from kai_es.events.decisions import Cycle
@@ -29,6 +30,9 @@ _WANT: Final = (
     "want a file of `kai-es capture --cycle N -o FILE` "
     "(one of `kai-es log export` is replayed by `kai-es replay --all --log FILE`)"
 )
+_AGAIN: Final = "capture the cycle again, or take another copy"
+_BEGINNING: Final = 64
+"""Bytes that hold the name of the format, which comes first."""
 
 
 class CaptureError(ValueError):
@@ -80,7 +84,7 @@ def encode_capture(world: World, cycle: Cycle) -> bytes:
     content = Capture(
         format=FORMAT, version=VERSION, world=checkpoint.encode(world).payload, cycle=cycle
     )
-    return zstandard.ZstdCompressor().compress(_encoder.encode(content))
+    return zstandard.ZstdCompressor(write_checksum=True).compress(_encoder.encode(content))
 
 
 def decode_capture(data: bytes) -> tuple[World, Cycle]:
@@ -88,10 +92,19 @@ def decode_capture(data: bytes) -> tuple[World, Cycle]:
 
     Raises:
         CaptureError: it is no capture, or a newer release wrote it.
+        DamagedFileError: it is one, and was cut off or changed.
     """
+    if not data.startswith(zstandard.FRAME_HEADER):
+        raise CaptureError(f"not a capture: {_WANT}")
+    raw = b""
     try:
-        content = _decoder.decode(zstandard.ZstdDecompressor().decompress(data))
-    except (zstandard.ZstdError, msgspec.DecodeError) as exc:
+        raw = zstandard.ZstdDecompressor().decompress(data)
+        content = _decoder.decode(raw)
+    except zstandard.ZstdError as exc:
+        raise DamagedFileError(f"damaged: {exc}; {_AGAIN}") from exc
+    except msgspec.DecodeError as exc:
+        if FORMAT.encode() in raw[:_BEGINNING]:
+            raise DamagedFileError(f"damaged: {exc}; {_AGAIN}") from exc
         raise CaptureError(f"not a capture: {_WANT}") from exc
     if content.format != FORMAT:
         raise CaptureError(f"not a capture but {content.format!r}: {_WANT}")
@@ -103,7 +116,7 @@ def decode_capture(data: bytes) -> tuple[World, Cycle]:
     try:
         return checkpoint.decode(content.world), content.cycle
     except checkpoint.CheckpointError as exc:
-        raise CaptureError(f"the world in the capture: {exc}") from exc
+        raise DamagedFileError(f"the world in the capture: {exc}") from exc
 
 
 def check_capture(
@@ -112,7 +125,7 @@ def check_capture(
     """Decide the captured cycle again.
 
     Raises:
-        CaptureError: see `decode_capture`.
+        CaptureError, DamagedFileError: see `decode_capture`.
     """
     world, cycle = decode_capture(data)
     return decided_again(world, cycle, decide=decide, change=change)

@@ -11,7 +11,7 @@ from typing import IO, Final
 import msgspec
 import zstandard
 
-from kai_es.audit.errors import ExportError
+from kai_es.audit.errors import DamagedFileError, ExportError
 from kai_es.events.catalogue import TOPICS
 from kai_es.ports.errors import CorruptLogError, GoneError
 from kai_es.ports.eventlog import Entry, Position, ReadableLog
@@ -21,6 +21,11 @@ FORMAT: Final = "kai-es log"
 VERSION: Final = 1
 CHUNK: Final = 2_000
 """Entries per chunk of a read, as in the other adapters."""
+
+_WANT: Final = "is no exported log: want a whole file of `kai-es log export -o FILE`"
+_BEGINNING: Final = 64
+"""Bytes that hold the name of the format."""
+_AGAIN: Final = "export it again, or take another copy"
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True, tag="header"):
@@ -85,7 +90,7 @@ async def export_log(
     n_entries = 0
     with (
         partial.open("wb") as raw,
-        zstandard.ZstdCompressor(level=3).stream_writer(raw) as out,
+        zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw) as out,
     ):
         _write(out, _Header(format=FORMAT, version=VERSION, begins=begins, ends=ends))
         for stored in checkpoints:
@@ -108,6 +113,7 @@ class ExportedLog:
 
     Raises (from the constructor):
         ExportError: no exported log, or the file cannot be read.
+        DamagedFileError: it is one, and was cut off or changed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -116,9 +122,10 @@ class ExportedLog:
         n_entries, is_whole = 0, False
         try:
             with path.open("rb") as raw:
+                if not _is_ours(raw):
+                    raise ExportError(f"{path} {_WANT}")
                 frames = _frames(zstandard.ZstdDecompressor().stream_reader(raw))
-                header = _items.decode(next(frames, b""))
-                self._header = _checked(header, path)
+                self._header = _checked(_items.decode(next(frames, b"")), path)
                 for frame in frames:
                     item = _decoded(frame)
                     match item:
@@ -131,15 +138,15 @@ class ExportedLog:
                         case _End():
                             is_whole = item.n_entries == n_entries
                         case _Header():
-                            raise ExportError(f"{path}: a second header")
+                            raise DamagedFileError(f"{path} is damaged: a second header; {_AGAIN}")
         except OSError as exc:
             raise ExportError(f"{path}: {exc.strerror}") from exc
         except (zstandard.ZstdError, msgspec.DecodeError) as exc:
-            raise ExportError(
-                f"{path} is no exported log: want a whole file of `kai-es log export -o FILE`"
-            ) from exc
+            raise DamagedFileError(f"{path} is damaged: {exc}; {_AGAIN}") from exc
         if not is_whole:
-            raise ExportError(f"{path} was cut off after {n_entries} entries: export it again")
+            raise DamagedFileError(
+                f"{path} is damaged: it was cut off after {n_entries} entries; {_AGAIN}"
+            )
 
     async def read(
         self, topic: str, partition: int, start: Position, *, follow: bool
@@ -220,14 +227,26 @@ def _exactly(source: "IO[bytes] | zstandard.ZstdDecompressionReader", size: int)
 
 
 def _decoded(frame: bytes) -> _Item | _Entry:
+    if not frame:
+        raise msgspec.DecodeError("an entry without content")
     # Entries are arrays, everything else is a map: MessagePack tells by the first byte.
     is_array = frame[0] & 0xF0 == 0x90
     return _entries.decode(frame) if is_array else _items.decode(frame)
 
 
+def _is_ours(raw: IO[bytes]) -> bool:
+    """Whether a file begins as ours do, as far as can be told; read from its start again."""
+    if raw.read(len(zstandard.FRAME_HEADER)) != zstandard.FRAME_HEADER:
+        return False
+    raw.seek(0)
+    begin = zstandard.ZstdDecompressor().stream_reader(raw, closefd=False).read(_BEGINNING)
+    raw.seek(0)
+    return not begin or FORMAT.encode() in begin
+
+
 def _checked(header: _Item, path: Path) -> _Header:
     if not isinstance(header, _Header) or header.format != FORMAT:
-        raise ExportError(f"{path} is no exported log")
+        raise DamagedFileError(f"{path} is damaged: its header; {_AGAIN}")
     if header.version > VERSION:
         raise ExportError(
             f"{path} has version {header.version}, this release reads up to {VERSION}: "

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, cast
 
 from kai_es import __version__
-from kai_es.audit.errors import ExportError, NotReplayableError
+from kai_es.audit.errors import DamagedFileError, ExportError, NotReplayableError
 from kai_es.cli.exits import BAD_INPUT, DAMAGED, UsageError
 from kai_es.events.envelope import PoisonError
 from kai_es.ports.errors import ConfigError, CorruptLogError, RefusedError, UnavailableError
 from kai_es.reader.restore import HistoryGoneError
 from kai_es.runtime import logs
+from kai_es.snapshot.checkpoint import CheckpointError
 from kai_es.snapshot.errors import BrokenHistoryError
 
 GC_THRESHOLD: Final = (50_000, 50, 50)
@@ -35,8 +36,14 @@ BAD_INPUT_ERRORS: Final = (
 )
 """What the input (arguments, files, the servers) can be blamed for; the text says how."""
 
-DAMAGED_ERRORS: Final = (PoisonError, CorruptLogError, BrokenHistoryError)
-"""The log is there and cannot be read on."""
+DAMAGED_ERRORS: Final = (
+    PoisonError,
+    CorruptLogError,
+    BrokenHistoryError,
+    CheckpointError,
+    DamagedFileError,
+)
+"""The log, or a file of it, is there and cannot be read on."""
 
 COMMANDS: Final = (
     *("demo", "up", "run", "decide", "cycles", "replay", "explain", "report", "capture"),

@@ -9,6 +9,7 @@ from typing import TextIO
 
 from kai_es.audit.capture import CaptureError, check_capture
 from kai_es.audit.cycles import Recorded
+from kai_es.audit.errors import DamagedFileError
 from kai_es.audit.replay import Replayed, replay
 from kai_es.cli.exits import NO, OK, UsageError
 from kai_es.cli.recorded import meant
@@ -87,6 +88,8 @@ def _captured(path: Path) -> Replayed:
         raise UsageError(f"{path}: {exc.strerror}") from exc
     except CaptureError as exc:
         raise UsageError(f"{path}: {exc}") from exc
+    except DamagedFileError as exc:
+        raise DamagedFileError(f"{path}: {exc}") from exc
 
 
 async def _recorded(args: argparse.Namespace) -> Tally:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import zstandard
 
 from kai_es.audit.capture import CaptureError, capture, check_capture
 from kai_es.audit.cycles import recorded_cycles
-from kai_es.audit.errors import ExportError, NotReplayableError
+from kai_es.audit.errors import DamagedFileError, ExportError, NotReplayableError
 from kai_es.audit.export import ExportedLog, export_log
 from kai_es.audit.replay import replay
 from kai_es.audit.verify import verify
@@ -274,7 +275,12 @@ def test_a_captured_cycle_decides_the_same_anywhere(history):
     with pytest.raises(CaptureError, match="not a capture"):
         check_capture(b"junk")
     with pytest.raises(CaptureError, match="not a capture"):
+        check_capture(zstandard.compress(b"junk"))
+    with pytest.raises(DamagedFileError, match=r"^damaged: .* capture the cycle again"):
         check_capture(data[:-9])
+    for place in range(4, len(data), len(data) // 50):
+        with pytest.raises(DamagedFileError, match=r"damaged|the world in the capture"):
+            check_capture(flipped(data, place))
 
 
 def test_an_exported_file_is_a_log(history, tmp_path):
@@ -296,12 +302,22 @@ def test_an_exported_file_is_a_log(history, tmp_path):
 
     on(history, scenario)
     whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ExportError):
-        ExportedLog(path)
-    path.write_bytes(b"junk")
-    with pytest.raises(ExportError, match="no exported log"):
-        ExportedLog(path)
+    for n in (5, len(whole) // 2, len(whole) - 9):
+        path.write_bytes(whole[:n])
+        with pytest.raises(DamagedFileError, match=r"is damaged: .* export it again"):
+            ExportedLog(path)
+    for place in range(4, len(whole), len(whole) // 50):
+        path.write_bytes(flipped(whole, place))
+        with pytest.raises(DamagedFileError, match=r"is damaged: .* export it again"):
+            ExportedLog(path)
+    for other in (b"", b"junk", zstandard.compress(b"junk" * 9)):
+        path.write_bytes(other)
+        with pytest.raises(ExportError, match="no exported log"):
+            ExportedLog(path)
+
+
+def flipped(data, place):
+    return data[:place] + bytes([data[place] ^ 0x55]) + data[place + 1 :]
 
 
 SCRIPT = """

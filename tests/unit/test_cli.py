@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from kai_es.cli import simulate
-from kai_es.cli.exits import BAD_INPUT, OK, UsageError
+from kai_es.cli.exits import BAD_INPUT, DAMAGED, OK, UsageError
 from kai_es.cli.main import main
 from kai_es.cli.recorded import meant
 from kai_es.eventlog.memory import MemoryLog
@@ -125,6 +125,23 @@ def test_a_file_that_is_something_else_is_said_to_be_so(line, text, tmp_path, ca
     path.write_text("# Read me")
     assert main(line.replace("FILE", str(path)).split()) == BAD_INPUT
     assert text.replace("FILE", str(path)) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("replay FILE", "cycle.kai"),
+        ("replay --all --log FILE", "log.kai"),
+        ("log verify --log FILE", "log.kai"),
+        ("explain pod p --log FILE", "log.kai"),
+    ],
+)
+def test_a_file_that_was_cut_off_is_damaged(line, name, tmp_path, capsys):
+    whole = EXPORTED.with_name(name).read_bytes()
+    path = tmp_path / name
+    path.write_bytes(whole[: len(whole) // 2])
+    assert main(line.replace("FILE", str(path)).split()) == DAMAGED
+    assert re.search(f"{path}:? (is )?damaged: .* another copy", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("command", ["log verify", "log tail", "replay --all --verify"])
