@@ -90,8 +90,7 @@ def from_kubeconfig(path: str, *, context: str | None = None) -> Endpoint:
     Raises:
         ConfigError: the file, the context or what it refers to cannot be used.
     """
-    if not any(Path(one).expanduser().is_file() for one in path.split(os.pathsep)):
-        raise ConfigError(f"kubeconfig {path}: no such file; give --kubeconfig one that is there")
+    _check_files(path)
     settings = Configuration()
     try:
         kube_config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -102,6 +101,32 @@ def from_kubeconfig(path: str, *, context: str | None = None) -> Endpoint:
         raise ConfigError(
             f"kubeconfig {path}: {exc}; check the file with kubectl --kubeconfig {path} get nodes"
         ) from exc
+
+
+def _check_files(path: str) -> None:
+    """What the package would say in words of Python, or not at all."""
+    found = [file for one in path.split(os.pathsep) if (file := Path(one).expanduser()).exists()]
+    if not found:
+        raise ConfigError(f"kubeconfig {path}: no such file; give --kubeconfig one that is there")
+    for file in found:
+        if file.is_dir():
+            raise ConfigError(f"kubeconfig {file}: it is a folder; give --kubeconfig a file in it")
+        if not file.is_file():
+            continue  # a pipe is read once
+        try:
+            content = yaml.safe_load(file.read_text())
+        except OSError as exc:
+            raise ConfigError(f"kubeconfig {file}: {exc.strerror}") from exc
+        except (yaml.YAMLError, ValueError):  # text that is none is a ValueError
+            content = None
+        if not isinstance(content, dict):
+            raise ConfigError(
+                f"kubeconfig {file}: it is no kubeconfig; want YAML with clusters, users and "
+                "contexts, as `kubectl config view --raw` prints it"
+            )
+        for part in ("clusters", "users", "contexts"):
+            if not isinstance(content.get(part) or [], list):
+                raise ConfigError(f"kubeconfig {file}: {part} is no list, so it is no kubeconfig")
 
 
 def in_cluster() -> Endpoint:

@@ -262,6 +262,28 @@ def test_kubeconfig_that_is_not_there_is_told_so(tmp_path):
         from_kubeconfig(str(tmp_path / "nofile"))
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"hello", "it is no kubeconfig; want YAML with clusters, users and contexts"),
+        (b"", "it is no kubeconfig; want YAML"),
+        (b"- a", "it is no kubeconfig; want YAML"),
+        (b"{", "it is no kubeconfig; want YAML"),
+        (bytes(range(256)), "it is no kubeconfig; want YAML"),
+        (b"users: {u: 1}", "users is no list, so it is no kubeconfig"),
+        (None, "it is a folder; give --kubeconfig a file in it"),
+    ],
+)
+def test_a_kubeconfig_that_is_something_else_is_said_to_be_so(tmp_path, content, text):
+    path = tmp_path / "config"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"^kubeconfig {path}: {text}"):
+        from_kubeconfig(f"{tmp_path / 'nofile'}:{path}")
+
+
 def test_files_that_are_listed_count_together(tmp_path):
     parts = {
         "clusters": [{"name": "k", "cluster": {"server": "http://127.0.0.1:1"}}],
