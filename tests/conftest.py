@@ -23,6 +23,9 @@ settings.register_profile("search", print_blob=True, **_ANY_MACHINE)
 settings.load_profile("same")
 """A change is judged by the same examples everywhere; `make test-long` searches for new ones."""
 
+os.environ.setdefault("XDG_RUNTIME_DIR", session.runtime_folder())
+"""PostgreSQL's wheel looks there when it is imported, and warns where no login has set it."""
+
 KAFKA = "tools.kafka:Broker"
 POSTGRES = "tools.postgres:Postgres"
 

@@ -30,6 +30,14 @@ LOCK_S: Final = 24 * 3600.0
 _ROOT: Final = Path(tempfile.gettempdir()) / f"kai-es-tests-{os.getuid()}"
 
 
+def runtime_folder() -> str:
+    """A folder that only this user can use, for programs that ask for `XDG_RUNTIME_DIR`."""
+    folder = _ROOT / "run"
+    _ROOT.mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return str(folder)
+
+
 class Server(Protocol):
     """What a guard needs of a server."""
 

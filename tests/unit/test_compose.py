@@ -46,7 +46,15 @@ def test_its_settings_are_settings():
     known = {value for name, value in vars(settings).items() if name.startswith("ENV_")}
     logins = {kafka_security.BEGIN + word for word in kafka_security._VARIABLES}
     for service in OWN.values():
-        assert set(service["environment"]) <= known | logins
+        assert set(service["environment"]) <= known | logins | {"PGPASSWORD"}
+
+
+def test_the_password_is_in_no_url():
+    """There it would have to be percent-encoded, and compose cannot do that."""
+    for service in OWN.values():
+        environment = service["environment"]
+        assert environment[settings.ENV_DATABASE] == "postgresql://kai_es@postgres:5432/kai_es"
+        assert environment["PGPASSWORD"].startswith("${POSTGRES_PASSWORD:?")
 
 
 def test_nothing_is_published_beyond_this_host():
