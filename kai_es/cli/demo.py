@@ -109,10 +109,16 @@ def _speed(text: str) -> float | None:
 
 
 def _clear(data: Path) -> None:
-    """Remove what the last demo left in the default folder, if no demo runs there."""
+    """Remove what the last demo left in the default folder, if no demo runs there.
+
+    Raises:
+        UsageError: it is the log of a real cluster, which `up` makes there when told no other.
+    """
     instance = Instance(data)
     if instance.marker.exists():
         with instance.check().hold():
+            if instance.log.exists() and not instance.cluster.exists():
+                raise UsageError(f"{data} has the log of a real cluster: name a folder with --data")
             shutil.rmtree(data)
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kai_es.cli import simulate
+from kai_es.cli import demo, simulate
 from kai_es.cli.exits import BAD_INPUT, DAMAGED, OK, UsageError
 from kai_es.cli.main import main
 from kai_es.cli.recorded import meant
@@ -217,6 +217,18 @@ def test_a_story_up_to_what_is_not_there_is_refused(options, text, capsys):
     argv = ["explain", "pod", "g1-1-0", "--log", str(EXPORTED), *options.split(" ")]
     assert main(argv) == BAD_INPUT
     assert text in capsys.readouterr().err
+
+
+def test_a_demo_replaces_the_last_ones_data_and_nobody_elses(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("KAI_ES_DATA", str(tmp_path / "i"))
+    instance = Instance(tmp_path / "i").create()
+    instance.log.touch()
+    assert main(["demo"]) == BAD_INPUT
+    assert "has the log of a real cluster: name a folder with --data" in capsys.readouterr().err
+    assert instance.log.exists()
+    instance.cluster.mkdir()
+    demo._clear(instance.root)
+    assert not instance.root.exists()
 
 
 @pytest.mark.parametrize("command", ["up --embedded --simulate", "demo"])
