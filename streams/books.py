@@ -62,6 +62,8 @@ class Books:
     async def open(self) -> int:
         """Find out where everything stands; the offset to read from.
 
+        Whoever had the books last, and left them committed, goes on with the world that it has.
+
         Raises:
             UnavailableError: a store or the log is away: try again.
             DivergedError: a store is of another log, as far as can be told.
@@ -71,11 +73,12 @@ class Books:
             await self._prepare()
             self._prepare = None
         places = [await projection.open() for projection in self.projections]
-        at_most = min(places) if places else None
-        self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)
+        if self.world.offset < 0 or any(place != self.world.offset for place in places):
+            at_most = min(places) if places else None
+            self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)
+            if self.checkpointer is not None:
+                self.checkpointer.opened(self.world)
         self._check_reached(int((await self._log.end(SNAPSHOT))[0]))
-        if self.checkpointer is not None:
-            self.checkpointer.opened(self.world)
         await self._restore()
         return self.world.offset + 1
 
@@ -150,7 +153,8 @@ class Books:
             if end <= offset:
                 raise DivergedError(
                     f"{name} stands at offset {offset} but the log ends at {end}: this database "
-                    "belongs to another log, or the log lost its end"
+                    "belongs to another log (--database, --kafka, --prefix), or the log lost its "
+                    "end"
                 )
 
     async def _applied(self, offset: int, batch: Batch) -> None:
@@ -171,7 +175,8 @@ class Books:
             if projection.place.offset < self.world.offset:
                 raise DivergedError(
                     f"{projection.name} stands at offset {projection.place.offset}, which is no "
-                    "accepted batch of this log: the database belongs to another one"
+                    "accepted batch of this log: the database belongs to another one "
+                    "(--database, --kafka, --prefix)"
                 )
             await projection.restore(self.world)
 

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 BACKOFF_FIRST_S: Final = 0.2
 BACKOFF_MAX_S: Final = 10.0
 STOP_S: Final = 5.0
+REVOKED_S: Final = 1.0
 
 JOINS: Final = "joins the other workers of these books"
 
@@ -77,8 +78,13 @@ class Driver:
             self._assigned = self._assigned or ours
 
     async def revoked(self) -> None:
-        """It is not any more: the next holder folds what is not committed."""
+        """It is not any more.
+
+        What is folded is committed if that is quick: whoever comes next need not fold it. Mostly
+        that is we, because another worker has come or gone, and then we go on where we were.
+        """
         async with self._lock:
+            await self._settled(REVOKED_S)
             self._assigned = self._open = False
             self._failure = ""  # a standby has none, whatever it had before
             await self._books.abandon()
@@ -118,8 +124,7 @@ class Driver:
     async def close(self) -> None:
         """Commit what is folded if that is quick, then let go."""
         async with self._lock:
-            if self._open:
-                await asyncio.wait((asyncio.ensure_future(self._settle()),), timeout=STOP_S)
+            await self._settled(STOP_S)
             self._assigned = self._open = False
             await self._books.abandon()
         if self._filling is not None:
@@ -170,12 +175,17 @@ class Driver:
 
     def _failed(self, exc: Exception) -> None:
         if isinstance(exc, DivergedError):
-            logger.error("books diverged", extra={"problem": str(exc)})
+            if str(exc) != self._failure:
+                logger.error("books diverged", extra={"problem": str(exc)})
             self._backoff_s = BACKOFF_MAX_S
         self._pause(str(exc))
 
-    async def _settle(self) -> None:
-        await self._guarded(self._books.settle())
+    async def _settled(self, seconds: float) -> None:
+        if self._open:
+            settling = asyncio.ensure_future(self._guarded(self._books.settle()))
+            await asyncio.wait((settling,), timeout=seconds)
+            if not settling.done():
+                settling.cancel()
 
     def _pause(self, trouble: str) -> None:
         self._failure, self._open = trouble if self._assigned else "", False

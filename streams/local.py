@@ -102,8 +102,9 @@ class LocalRunner:
                 logger.info("books moved", extra={"problem": str(exc)})
             except DivergedError as exc:
                 self.status.n_diverged += 1
+                if str(exc) != self.status.trouble:
+                    logger.error("books diverged", extra={"problem": str(exc)})
                 self._reopen(str(exc))
-                logger.error("books diverged", extra={"problem": str(exc)})
                 await self._pause(DIVERGED_S)
             else:
                 return

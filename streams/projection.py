@@ -96,7 +96,7 @@ class Projection(Generic[Rows, StoredT]):
         assert world.offset == self.place.offset, f"{self.name}: {world.offset} is not the place"
         stored = await self._store.stored()
         if await self._store.place() != self.place:
-            raise MovedError(f"{self.name}: another writer went on")
+            raise MovedError(f"{self.name}: another writer went on; the books are opened anew")
         self._fold = self._restore(world, self.place, stored)
         self._waits_since_s = self._clock.monotonic_s()
 
@@ -168,7 +168,10 @@ class Projection(Generic[Rows, StoredT]):
                     stands = await self._store.place()
                     if stands.offset != to.offset:
                         self.n_moved += 1
-                        raise MovedError(f"{self.name} is at {stands.offset}, not at {expected}")
+                        raise MovedError(
+                            f"{self.name}: another writer went on (it stands at {stands.offset}, "
+                            f"not at {expected}); the books are opened anew"
+                        )
             except UnavailableError as exc:
                 self.trouble = str(exc)
                 self.n_retries += 1

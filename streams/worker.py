@@ -75,6 +75,7 @@ class BooksWorker:
     def __init__(self, settings: WorkerSettings, books: Books, clock: Clock) -> None:
         self.app = _app(settings)
         self._clock = clock
+        self._role = settings.name
         self._failure: Exception | None = None
         self.driver = Driver(books, clock, self._seek)
         self._topic = f"{settings.prefix}.{SNAPSHOT}"
@@ -152,11 +153,15 @@ class BooksWorker:
 
     async def _assigned(self, app: Any, assigned: Any, **_: Any) -> None:
         del app
-        await self.driver.assigned(ours=any(tp.topic == self._topic for tp in assigned))
+        ours = any(tp.topic == self._topic for tp in assigned)
+        if ours and not self.driver.is_assigned:
+            logger.info("leads", extra={"role": self._role})
+        await self.driver.assigned(ours=ours)
 
     async def _revoked(self, app: Any, revoked: Any, **_: Any) -> None:
         del app
         if any(tp.topic == self._topic for tp in revoked):
+            logger.info("gives its role up", extra={"role": self._role})
             await self.driver.revoked()
 
     async def _close(self, app: Any, **_: Any) -> None:

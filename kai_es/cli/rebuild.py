@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy import Engine
 
 from kai_es.cli.exits import NO, OK, UsageError
+from kai_es.events.catalogue import SNAPSHOT
 from kai_es.ports.clock import Clock
 from kai_es.ports.eventlog import EventLog
 from kai_es.runtime.clock import SystemClock
@@ -67,6 +68,11 @@ def run(args: argparse.Namespace) -> int:
 async def _rebuilt(args: argparse.Namespace) -> tuple[Rebuilt, Violation | None]:
     settings = from_args(args)
     async with open_existing(settings) as opened, open_database(settings) as engine:
+        end = int((await opened.log.end(SNAPSHOT))[0])
+        if args.start >= end:
+            raise UsageError(
+                f"--from {args.start}: {SNAPSHOT} ends at {end}, so nothing would be folded again"
+            )
         await asyncio.to_thread(upgrade, engine)
         return await rebuilt(args.projection, opened.log, engine, SystemClock(), start=args.start)
 

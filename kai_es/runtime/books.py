@@ -101,11 +101,19 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
         works = driver.is_assigned and books.world.offset >= 0
         return max(clock.now_ms() - books.world.time, 0) / 1000 if works else 0.0
 
+    made_s = clock.monotonic_s()
+
+    def silence() -> str:
+        if driver.is_assigned and books.world.offset < 0:
+            return _silence(clock.monotonic_s() - made_s, "no batch was ever read, for")
+        return _silence(lag_s(), "the newest batch folded is old:")
+
     return Part(
         name=name,
         run=run,
         stop=stop.set,
-        ready=lambda: [t for t in (driver.trouble, books.trouble(), _silence(lag_s())) if t],
+        beside=True,
+        ready=lambda: [t for t in (driver.trouble or silence(), books.trouble()) if t],
         gauges={
             "leading": ("1 = at work, 0 = standby", lambda: float(driver.is_assigned)),
             "lag_seconds": ("Age of the newest batch folded, 0 = standby", lag_s),
@@ -114,11 +122,11 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
     )
 
 
-def _silence(lag_s: float) -> str:
+def _silence(seconds: float, what: str) -> str:
     """Faust says nothing while it tries to reach a broker."""
-    if lag_s < SILENT_S:
+    if seconds < SILENT_S:
         return ""
     return (
-        f"the newest batch folded is {lag_s:.0f} s old: it catches up, or none comes (does the "
-        "snapshot stream run, is the broker there?)"
+        f"{what} {seconds:.0f} s; it catches up, or none comes (does the snapshot stream run, is "
+        "--prefix right, is the broker there?)"
     )

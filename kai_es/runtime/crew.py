@@ -29,12 +29,22 @@ async def run_crew(parts: Sequence[Part], stop: asyncio.Event) -> None:
         for task in done - {stopping}:
             task.result()
             raise PartEndedError(f"{task.get_name()} ended without being told to")
-        for part in parts:
-            await _stop(part, tasks[part.name])
+        for group in _in_order(parts):
+            await asyncio.gather(*(_stop(part, tasks[part.name]) for part in group))
     finally:
         stopping.cancel()
         await _end(tasks.values())
         await asyncio.gather(*tasks.values(), stopping, return_exceptions=True)
+
+
+def _in_order(parts: Sequence[Part]) -> list[list[Part]]:
+    groups: list[list[Part]] = []
+    for part in parts:
+        if part.beside and groups:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
 
 
 async def _run(part: Part) -> None:

@@ -42,6 +42,7 @@ class Part:
     name:  as on the command line.
     run:   runs until stopped or cancelled; an error ends the process.
     stop:  asks `run` to return in good order; None = cancelling is as good.
+    beside: it is stopped together with the part before it: none of them writes for the other.
     ready: why it is not doing its work now.
     gauges: name -> (help, value now) for /metrics, in base units.
     pages: what else it serves.
@@ -51,6 +52,7 @@ class Part:
     name: str
     run: Callable[[], Awaitable[None]]
     stop: Callable[[], None] | None = None
+    beside: bool = False
     ready: Problems = _nothing
     gauges: Gauges = field(default_factory=dict)
     pages: Pages = field(default_factory=dict)

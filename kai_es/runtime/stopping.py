@@ -13,7 +13,7 @@ from typing import Final
 
 from kai_es.simulate.cluster import exit_with_stdin
 
-LINGER_S: Final = 10.0
+LINGER_S: Final = 5.0
 """How long what a process has ended with may take to let go of its threads and tasks."""
 
 logger = logging.getLogger(__name__)

@@ -46,8 +46,8 @@ READ_ONLY: Final = (
 )
 _READ_ONLY: Final = "25006"
 _LOCKED: Final = (
-    f"another session holds a lock that this needs, for more than {LOCK_TIMEOUT_S} s "
-    "(pg_stat_activity, pg_locks); it is tried again"
+    "another session holds a lock that this needs, for seconds now; wait for it, or end it "
+    "(pg_stat_activity, pg_locks)"
 )
 _SAID: Final = MappingProxyType({_READ_ONLY: READ_ONLY, "55P03": _LOCKED})
 _REFUSED: Final = ("28", "3D", "42501", "0P")
@@ -69,6 +69,7 @@ _NO_SERVER: Final = (
     ("timed out", "it says nothing; check host, port, firewall"),
     ("failed to resolve host", "check the host of --database"),
 )
+_WANTED: Final = "want postgresql://user@host:5432/database"
 _MISSING: Final = frozenset({"42P01", "42703", "3F000"})
 
 
@@ -81,11 +82,9 @@ def connect_to(url: str) -> Engine:
     try:
         parsed = sqlalchemy.make_url(url)
     except sqlalchemy_exc.ArgumentError as exc:
-        raise ConfigError(f"database address {_no_secret(url)!r}: {exc}") from exc
+        raise ConfigError(f"database address {_no_secret(url)!r}: {_WANTED}") from exc
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise ConfigError(
-            f"database address {_no_secret(url)!r}: want postgresql://user@host:5432/database"
-        )
+        raise ConfigError(f"database address {_no_secret(url)!r}: {_WANTED}")
     engine = sqlalchemy.create_engine(
         parsed.set(drivername="postgresql+psycopg"),
         pool_size=POOL_SIZE,

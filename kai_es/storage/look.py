@@ -26,7 +26,7 @@ def look(engine: Engine) -> None:
         connect_args={
             "connect_timeout": ANSWER_MS // 1000,
             "application_name": "kai-es health",
-            "options": f"-c statement_timeout={ANSWER_MS}",
+            "options": f"-c statement_timeout={ANSWER_MS} -c lock_timeout={ANSWER_MS - 1_000}",
         },
     )
     with mapped("looking at the database"), fresh.connect() as connection:

@@ -82,7 +82,7 @@ def test_a_look_tells_what_is_wrong_with_a_database_nobody_writes_to(empty_datab
     assert trouble_of(empty_database) == ""
     with empty_database.begin() as connection:
         connection.execute(sqlalchemy.text("LOCK TABLE projection_offset"))
-        assert "statement timeout" in trouble_of(empty_database)
+        assert "another session holds a lock" in trouble_of(empty_database)
     nowhere = connect_to("postgresql://kai@127.0.0.1:1/kai")
     assert "the database is away" in trouble_of(nowhere)
 

@@ -156,7 +156,58 @@ def test_a_worker_is_in_order_once_it_knows_who_works_and_has_opened_what_is_its
     run_virtual(main())
 
 
-def test_database_of_another_log_is_said():
+def test_who_gets_the_partition_back_goes_on_where_it_was():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        drivers = [a_driver(site, Consumer(entries, start=0, seed=3)) for _ in range(2)]
+        first, second = drivers
+        half = len(entries) // 2
+        await first.assigned()
+        await first.tick()
+        for entry in entries[:half]:
+            await first.take(entry)
+        await first.revoked()
+        assert site.usage.at.offset == entries[half - 1].position, "what was folded is committed"
+        world = first._books.world
+        await first.assigned()
+        await first.tick()
+        assert first._books.world is world
+        await first.revoked()
+        await second.assigned()
+        await second.tick()
+        for entry in entries:
+            await second.take(entry)
+        await second.revoked()
+        await first.assigned()  # the other one has gone on meanwhile
+        await first.tick()
+        assert first._books.world is not world
+        await first.close()
+        await site.check()
+
+    run_virtual(main())
+
+
+def test_a_partition_is_given_up_soon_while_the_store_is_away():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        driver = a_driver(site, Consumer(entries, start=0, seed=3))
+        await driver.assigned()
+        await driver.tick()
+        site.usage.database.away = True
+        for entry in entries:
+            await driver.take(entry)
+        began = site.clock.monotonic_s()
+        await driver.revoked()
+        assert site.clock.monotonic_s() - began < 2
+
+    run_virtual(main())
+
+
+def test_database_of_another_log_is_said_once(caplog):
     async def main():
         site = Site()
         site.usage.at = Place(10_000, START)
@@ -164,7 +215,8 @@ def test_database_of_another_log_is_said():
         consumer = Consumer(await records(site.log, SNAPSHOT), start=0, seed=3)
         driver = a_driver(site, consumer)
         await driver.assigned()
-        await consumer.feed(driver, rounds=50)
+        await consumer.feed(driver, rounds=1_000)
+        assert [r.message for r in caplog.records] == ["books diverged"]
         assert "usage stands at offset 10000 but the log ends at" in driver.trouble
         assert site.usage.database.n_commits == 0
 

@@ -118,6 +118,24 @@ async def test_parts_stop_in_their_order():
     assert stopped == ["first", "second", "third"]
 
 
+async def test_parts_that_may_are_stopped_together():
+    asked = []
+    stop, both = asyncio.Event(), asyncio.Event()
+
+    def ask(name):
+        asked.append(name)
+        if len(asked) > 1:
+            both.set()
+
+    def part(name, **more):
+        return Part(name=name, run=both.wait, stop=lambda: ask(name), **more)
+
+    asyncio.get_running_loop().call_soon(stop.set)
+    async with asyncio.timeout(5):  # one after another would take 8 s
+        await run_crew([part("first"), part("second", beside=True)], stop)
+    assert asked == ["first", "second"]
+
+
 async def test_one_failing_part_ends_the_process():
     cancelled = asyncio.Event()
 
