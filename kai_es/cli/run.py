@@ -29,7 +29,7 @@ from kai_es.runtime.settings import (
     from_args,
 )
 from kai_es.runtime.stacks import tell_on_signal
-from kai_es.runtime.stopping import no_lingering, stop_event
+from kai_es.runtime.stopping import end_in_time, no_lingering, stop_event
 from kai_es.snapshot.errors import BrokenHistoryError
 
 FENCED: Final = 75
@@ -101,7 +101,9 @@ async def _run(args: argparse.Namespace) -> int:
     stop = stop_event(with_stdin=args.exit_with_stdin)
     tell_on_signal()
     with no_lingering(FENCED) as ending:
+        deadline = asyncio.create_task(end_in_time(stop, ending))
         ending.code = await _ended(args, stop)
+        deadline.cancel()
     return ending.code
 
 

@@ -16,6 +16,9 @@ from kai_es.simulate.cluster import exit_with_stdin
 LINGER_S: Final = 5.0
 """How long what a process has ended with may take to let go of its threads and tasks."""
 
+STOP_S: Final = 14.0
+"""How long a process may take to stop in all; whoever told it to waits 20 s or more."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -63,9 +66,23 @@ def no_lingering(code: int, seconds: float = LINGER_S) -> Iterator[Ending]:
     try:
         yield ending
     finally:
-        timer = threading.Timer(seconds, _end, (ending, seconds))
-        timer.daemon = True
-        timer.start()
+        _end_after(ending, seconds)
+
+
+async def end_in_time(stop: asyncio.Event, ending: Ending, seconds: float = STOP_S) -> None:
+    """Once `stop` is set, end the process for good if it still is there after `seconds`.
+
+    Every part may take its time, and so may what a server that hangs is asked for at the end.
+    """
+    await stop.wait()
+    ending.code = 0
+    _end_after(ending, seconds)
+
+
+def _end_after(ending: Ending, seconds: float) -> None:
+    timer = threading.Timer(seconds, _end, (ending, seconds))
+    timer.daemon = True
+    timer.start()
 
 
 def _end(ending: Ending, seconds: float) -> None:

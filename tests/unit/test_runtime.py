@@ -302,6 +302,30 @@ def test_a_process_whose_tasks_refuse_to_end_ends(body, code):
     assert b"ended by force" in ended.stderr
 
 
+STUCK = """
+import asyncio, time
+from kai_es.runtime.stopping import end_in_time, no_lingering
+
+async def main():
+    stop = asyncio.Event()
+    with no_lingering(75) as ending:
+        deadline = asyncio.create_task(end_in_time(stop, ending, seconds=0.1))
+        stop.set()
+        await asyncio.sleep(0.01)
+        time.sleep(60)  # as a library that waits for a server
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_was_told_to_stop_ends_in_time():
+    ended = subprocess.run(
+        [sys.executable, "-c", STUCK], capture_output=True, timeout=30, check=False
+    )
+    assert ended.returncode == 0
+    assert b"ended by force" in ended.stderr
+
+
 TELLING = """
 import asyncio, os, signal
 from kai_es.runtime.stacks import tell_on_signal
