@@ -73,7 +73,7 @@ class Books:
             await self._prepare()
             self._prepare = None
         places = [await projection.open() for projection in self.projections]
-        if self.world.offset < 0 or any(place != self.world.offset for place in places):
+        if not await self._is_here(places):
             at_most = min(places) if places else None
             self.world = await nearest_world(self._log, self._checkpoints, at_most=at_most)
             if self.checkpointer is not None:
@@ -146,6 +146,15 @@ class Books:
         if self.rollups is not None:
             troubles.append(self.rollups.trouble)
         return next((trouble for trouble in troubles if trouble), "")
+
+    async def _is_here(self, places: Sequence[int]) -> bool:
+        """Whether the world is what would be found: nobody has gone on since it was folded."""
+        if self.world.offset < 0:
+            return False
+        if not places:
+            heads = await self._checkpoints.heads()
+            return all(head.offset <= self.world.offset for head in heads)
+        return all(place == self.world.offset for place in places)
 
     def _check_reached(self, end: int) -> None:
         places = [(projection.name, projection.place.offset) for projection in self.projections]

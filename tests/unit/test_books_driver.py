@@ -189,6 +189,31 @@ def test_who_gets_the_partition_back_goes_on_where_it_was():
     run_virtual(main())
 
 
+def test_who_takes_checkpoints_goes_on_from_the_newest_that_another_took():
+    async def main():
+        site = Site()
+        await write(site.log, a_story())
+        entries = await records(site.log, SNAPSHOT)
+        books = Books(site.log, site.clock, projections=[], checkpoints=site.checkpoints)
+        driver = Driver(books, site.clock, Consumer(entries, start=0, seed=3).seek)
+        for n in (10, 20):
+            await driver.assigned()
+            await driver.tick()
+            for entry in entries[:n]:
+                await driver.take(entry)
+            await driver.revoked()
+        at = books.world.offset
+        assert at == entries[19].position, "it had its first world still"
+        await site.runner().catch_up()
+        newest = (await site.checkpoints.heads())[-1].offset
+        assert newest > at
+        await driver.assigned()
+        await driver.tick()
+        assert books.world.offset == newest
+
+    run_virtual(main())
+
+
 def test_a_partition_is_given_up_soon_while_the_store_is_away():
     async def main():
         site = Site()
