@@ -130,23 +130,6 @@ def site(kafka_bootstrap, kafka_prefix, postgres_url, tmp_path):
     made.close()
 
 
-def test_killed_worker_comes_back_and_every_row_is_there_once(site):
-    story = a_story(30, seed=5)
-    third = len(story.batches) // 3
-    first = site.worker("usage", "usage-1")
-    prev = site.write(story.batches[:third])
-    site.until(site.usage, prev)
-    prev = site.write(story.batches[third : 2 * third], prev)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    again = site.worker("usage", "usage-1")
-    prev = site.write(story.batches[2 * third :], prev)
-    site.until(site.usage, prev)
-    site.check_usage()
-    again.send_signal(signal.SIGTERM)
-    assert again.wait(PATIENCE_S) == 0
-
-
 def test_commit_of_the_group_that_skipped_records_skips_nothing(site):
     story = a_story(20, seed=6)
     prev = site.write(story.batches)

@@ -1,4 +1,4 @@
-"""Two Faust workers of one part on one host: one keeps the books, the other one waits."""
+"""Faust workers that come, wait for each other, stand still and are killed."""
 
 import asyncio
 import signal
@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from tests.books.story import MINUTE, a_node
-from tests.kafka.test_books_worker import Site, a_story
+from tests.kafka.test_books_worker import PATIENCE_S, Site, a_story
 from tests.platform.process import SAYS_S, Parts
 
 pytestmark = [pytest.mark.broker, pytest.mark.postgres]
@@ -80,3 +80,20 @@ def test_books_move_from_a_worker_that_ends_to_one_that_waits_and_stay_right(sit
     site.until(site.usage, prev)
     asyncio.run(holder(working, waiting))
     site.check_usage()
+
+
+def test_killed_worker_comes_back_and_every_row_is_there_once(site):
+    story = a_story(30, seed=5)
+    third = len(story.batches) // 3
+    first = site.worker("usage", "usage-1")
+    prev = site.write(story.batches[:third])
+    site.until(site.usage, prev)
+    prev = site.write(story.batches[third : 2 * third], prev)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    again = site.worker("usage", "usage-1")
+    prev = site.write(story.batches[2 * third :], prev)
+    site.until(site.usage, prev)
+    site.check_usage()
+    again.send_signal(signal.SIGTERM)
+    assert again.wait(PATIENCE_S) == 0
