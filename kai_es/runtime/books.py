@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sqlalchemy import Engine
@@ -54,7 +55,8 @@ def books_parts(
 ) -> list[Part]:
     """The parts that keep `names`."""
     if settings.kafka:
-        return [_worker(settings, log, engine, clock, name) for name in names]
+        first, *others = (_worker(settings, log, engine, clock, name) for name in names)
+        return [first, *(replace(other, beside=True) for other in others)]
     return [_local(LocalRunner(log, books_of(log, engine, clock, names), clock))]
 
 
@@ -112,7 +114,6 @@ def _worker(settings: Settings, log: EventLog, engine: Engine, clock: Clock, nam
         name=name,
         run=run,
         stop=stop.set,
-        beside=True,
         ready=lambda: [t for t in (driver.trouble or silence(), books.trouble()) if t],
         gauges={
             "leading": ("1 = at work, 0 = standby", lambda: float(driver.is_assigned)),

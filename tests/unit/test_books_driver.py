@@ -58,6 +58,17 @@ def a_driver(site, consumer, usage=None):
     return Driver(books, site.clock, consumer.seek)
 
 
+async def at_work():
+    """A site with a story, its records, and a driver that has opened the books on it."""
+    site = Site()
+    await write(site.log, a_story())
+    entries = await records(site.log, SNAPSHOT)
+    driver = a_driver(site, Consumer(entries, start=0, seed=3))
+    await driver.assigned()
+    await driver.tick()
+    return site, entries, driver
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_any_delivery_gives_every_row_once(seed):
     async def main():
@@ -216,12 +227,7 @@ def test_who_takes_checkpoints_goes_on_from_the_newest_that_another_took():
 
 def test_a_partition_is_given_up_soon_while_the_store_is_away():
     async def main():
-        site = Site()
-        await write(site.log, a_story())
-        entries = await records(site.log, SNAPSHOT)
-        driver = a_driver(site, Consumer(entries, start=0, seed=3))
-        await driver.assigned()
-        await driver.tick()
+        site, entries, driver = await at_work()
         site.usage.database.away = True
         for entry in entries:
             await driver.take(entry)
@@ -284,12 +290,7 @@ def test_a_worker_that_loses_its_partition_leaves_its_trouble_behind():
 
 def test_a_gap_that_cannot_be_filled_is_no_trouble_of_a_standby():
     async def main():
-        site = Site()
-        await write(site.log, a_story())
-        entries = await records(site.log, SNAPSHOT)
-        driver = a_driver(site, Consumer(entries, start=0, seed=3))
-        await driver.assigned()
-        await driver.tick()
+        _, entries, driver = await at_work()
 
         async def read(start):
             await asyncio.sleep(0.1)
@@ -308,12 +309,7 @@ def test_a_gap_that_cannot_be_filled_is_no_trouble_of_a_standby():
 
 def test_what_a_projection_could_not_commit_is_no_trouble_once_it_is_dropped():
     async def main():
-        site = Site()
-        await write(site.log, a_story())
-        entries = await records(site.log, SNAPSHOT)
-        driver = a_driver(site, Consumer(entries, start=0, seed=3))
-        await driver.assigned()
-        await driver.tick()
+        site, entries, driver = await at_work()
         for entry in entries:
             await driver.take(entry)
         site.usage.database.away = True
